@@ -1,0 +1,267 @@
+package segstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
+)
+
+// TopicID identifies a topic for ever; names can be used again (KIP-516).
+type TopicID = [16]byte
+
+// Durability says when a written batch counts: see docs/durability.md.
+type Durability int
+
+const (
+	Strict  Durability = iota // position = durable: fsynced, one fsync shared by all waiters
+	Relaxed                   // position = end: in the page cache
+)
+
+// Offsets of a log: Start <= Stable <= High <= End, Durable <= End.
+type Offsets struct{ Start, Stable, High, End, Durable int64 }
+
+// Bound names one of a log's moving offsets.
+type Bound int
+
+const (
+	BoundStable  Bound = iota // last stable offset: read_committed
+	BoundHigh                 // high watermark: consumers
+	BoundEnd                  // log end: followers
+	BoundDurable              // synced end
+)
+
+// Sentinels; errors of this package wrap one of them (broker/errors.go maps each to Kafka's code).
+var (
+	ErrCorrupt          = errors.New("corrupt batch")                // bad CRC or length: CORRUPT_MESSAGE
+	ErrInvalidRecord    = errors.New("invalid record")               // INVALID_RECORD; see RecordError for positions
+	ErrUnsupportedMagic = errors.New("unsupported message format")   // UNSUPPORTED_FOR_MESSAGE_FORMAT
+	ErrTooLarge         = errors.New("batch too large")              // above max.message.bytes: MESSAGE_TOO_LARGE
+	ErrListTooLarge     = errors.New("batch larger than a segment")  // RECORD_LIST_TOO_LARGE
+	ErrTimestamp        = errors.New("timestamp out of bounds")      // INVALID_TIMESTAMP
+	ErrOutOfOrder       = errors.New("out of order sequence number") // OUT_OF_ORDER_SEQUENCE_NUMBER
+	ErrProducerEpoch    = errors.New("producer epoch is stale")      // INVALID_PRODUCER_EPOCH
+	ErrTxnState         = errors.New("invalid transaction state")    // INVALID_TXN_STATE
+	ErrTermStale        = errors.New("term is stale")                // FENCED_LEADER_EPOCH / NOT_LEADER_OR_FOLLOWER
+	ErrOffsetOutOfRange = errors.New("offset out of range")          // OFFSET_OUT_OF_RANGE
+	ErrNotContiguous    = errors.New("batches do not continue the log")
+	ErrStorage          = errors.New("log failed")   // KAFKA_STORAGE_ERROR: final until re-opened
+	ErrFull             = errors.New("disk is full") // KAFKA_STORAGE_ERROR, heals by itself
+	ErrClosed           = errors.New("log is closed")
+	ErrPolicy           = errors.New("not allowed by cleanup.policy") // POLICY_VIOLATION
+	ErrDirInUse         = errors.New("log directory is in use by another process")
+	ErrExists           = errors.New("log exists")
+)
+
+// RecordError is an invalid batch with the place of the fault (Produce v8+ record_errors).
+type RecordError struct {
+	Err   error // one of the sentinels
+	Index int32 // record inside the batch, -1 the whole batch
+	Msg   string
+}
+
+func (e *RecordError) Error() string { return e.Err.Error() + ": " + e.Msg }
+func (e *RecordError) Unwrap() error { return e.Err }
+
+// LogConfig holds the effective topic properties of one log (Kafka's names in comments).
+type LogConfig struct {
+	SegmentBytes       int64         // segment.bytes
+	SegmentAge         time.Duration // segment.ms
+	SegmentJitter      time.Duration // segment.jitter.ms
+	IndexBytes         int64         // segment.index.bytes
+	IndexIntervalBytes int64         // index.interval.bytes
+	RetentionBytes     int64         // retention.bytes, -1 none
+	RetentionAge       time.Duration // retention.ms, <0 none
+	Delete, Compact    bool          // cleanup.policy
+	MaxBatchBytes      int           // max.message.bytes
+	FlushMessages      int64         // flush.messages, MaxInt64 never
+	FlushAge           time.Duration // flush.ms, MaxInt64 ns never
+	FileDeleteDelay    time.Duration // file.delete.delay.ms
+	LogAppendTime      bool          // message.timestamp.type
+	TimestampBeforeMax time.Duration // message.timestamp.before.max.ms
+	TimestampAfterMax  time.Duration // message.timestamp.after.max.ms
+	Compression        string        // compression.type; "producer" stores what came
+}
+
+// Options of a Store.
+type Options struct {
+	FS              vfs.FS
+	Dir             string
+	Durability      Durability
+	Now             func() time.Time
+	Log             *slog.Logger
+	Observer        Observer      // may be nil
+	RecoveryThreads int           // logs recovered at once
+	RetentionEvery  time.Duration // log.retention.check.interval.ms
+	CheckpointEvery time.Duration // recovery points, log starts (log.flush.offset.checkpoint.interval.ms)
+	ProducerExpiry  time.Duration // producer.id.expiration.ms
+}
+
+// Observer sees what metrics need. Calls are brief and may overlap.
+type Observer interface {
+	Flushed(took time.Duration, logs int, err error) // one shared fsync round
+	Failed(topic string, partition int32, err error) // a log failed for good
+}
+
+// MetaProperties is the file meta.properties (Kafka's MetaProperties, version 1).
+type MetaProperties struct {
+	ClusterID   string
+	NodeID      int32
+	DirectoryID string // 22 characters, base64 of a uuid
+}
+
+// Progress of recovery.
+type Progress struct{ Done, Total int }
+
+// StoreAPI documents Store; it is not an interface for others to implement.
+type StoreAPI interface {
+	// Meta is meta.properties as found by Open; ok=false in a new directory.
+	Meta() (m MetaProperties, ok bool)
+	// WriteMeta writes it durably.
+	WriteMeta(m MetaProperties) error
+	// CleanIncarnation is the incarnation in .kafka_cleanshutdown found by Open, ok=false after an unclean stop.
+	CleanIncarnation() (incarnation int64, ok bool)
+	// Recover opens every log directory found, several at once, and syncs all it kept. config gives the
+	// topic's properties by name and id. It returns when every log is readable. A log that cannot be opened
+	// is kept as failed: Log.Err says why.
+	Recover(ctx context.Context, config func(topic string, id TopicID) LogConfig, progress func(Progress)) error
+	// Create makes the directory and its partition.metadata durable and returns the empty log. ErrExists.
+	Create(id TopicID, topic string, partition int32, cfg LogConfig) (*Log, error)
+	// Get finds an open log.
+	Get(id TopicID, partition int32) (*Log, bool)
+	// Logs lists the open logs.
+	Logs() []*Log
+	// Delete renames the directory to "<topic>-<partition>.<uuid>-delete", durably, and removes it after
+	// file.delete.delay.ms. The log answers ErrClosed afterwards.
+	Delete(id TopicID, partition int32) error
+	// Stray renames a directory that no topic owns to "<topic>-<partition>.<uuid>-stray" and keeps it.
+	Stray(id TopicID, partition int32) error
+	// FlushAll syncs every log to its end (both durabilities).
+	FlushAll() error
+	// Usage is the capacity of the directory's file system and the bytes of our logs.
+	Usage() (total, free, logs int64, err error)
+	// Close flushes, writes checkpoints and snapshots and, if clean, .kafka_cleanshutdown with the incarnation last.
+	Close(clean bool, incarnation int64) error
+}
+
+// LogAPI documents Log; one writer at a time is ensured inside, all calls may overlap.
+type LogAPI interface {
+	Topic() string
+	ID() TopicID
+	Partition() int32
+	Err() error // why the log is failed, or nil
+	SetConfig(LogConfig)
+
+	// BeginTerm opens a leader term that begins at the current end. ErrTermStale if term <= the last one.
+	BeginTerm(term int32) (start int64, err error)
+	// AppendLeader checks one batch against the producer window and the topic's properties, stamps base offset
+	// and term in place (both outside the CRC) and writes it. It returns when the bytes are in the page cache;
+	// durable follows by the shared flush. A duplicate answers the original offsets with Duplicate set.
+	AppendLeader(b Batch, term int32) (Appended, error)
+	// AppendMarker writes a transaction marker (control batch). coordinatorTerm is the shard's term.
+	AppendMarker(producerID int64, producerEpoch int16, commit bool, coordinatorTerm, term int32) (Appended, error)
+	// AppendFollower writes batches verbatim: offsets and terms are in them.
+	AppendFollower(batches []byte) (end int64, err error)
+	// TruncateTo cuts the log to end at offset, durably.
+	TruncateTo(offset int64) error
+	// RestartAt empties the log; it then begins at offset.
+	RestartAt(offset int64) error
+	// EndOfTerm is the largest term <= term and the offset where it ends (KIP-101); -1, -1 if none.
+	EndOfTerm(term int32) (found int32, end int64)
+	// LastTerm is the newest term known, -1 none.
+	LastTerm() int32
+
+	Offsets() Offsets
+	// SetHigh is called by the partition, never by the log; it only moves forward.
+	SetHigh(offset int64)
+	// OnProgress sets the one function called, outside all locks, after End or Durable moved. Set before service.
+	OnProgress(f func())
+	// Watch calls wake once, from any goroutine, when the offset named by kind is >= offset, or the log failed,
+	// closed or was deleted; at once if that holds already. cancel is idempotent.
+	Watch(kind Bound, offset int64, wake func()) (cancel func())
+	// FlushTo asks for durability up to offset whatever the mode; use Watch(BoundDurable) to wait.
+	FlushTo(offset int64)
+
+	// Read returns whole batches from the one that contains from, up to the bound, at most max bytes but at
+	// least one batch if minOne. An empty result at the bound is no error. ErrOffsetOutOfRange below Start or
+	// above End.
+	Read(from int64, max int, upTo Bound, minOne bool) (Records, error)
+	// Aborted lists aborted transactions that overlap [from, to), sorted by first offset.
+	Aborted(from, to int64) ([]AbortedTxn, error)
+	// OffsetForTime is the first record at or after timestamp ms (offset, its timestamp, its term).
+	OffsetForTime(timestampMs int64, upTo Bound) (pos TimedOffset, found bool, err error)
+	// MaxTimestamp is the record with the largest timestamp, the earliest on ties.
+	MaxTimestamp(upTo Bound) (pos TimedOffset, found bool, err error)
+	// TermAt is the term of the batch at offset, or the last term at End.
+	TermAt(offset int64) int32
+
+	// DeleteTo raises Start to offset (DeleteRecords), durably. ErrOffsetOutOfRange above High, ErrPolicy for compact-only.
+	DeleteTo(offset int64) (start int64, err error)
+	Size() int64
+	Segments() int
+	// Producers lists the producer state for DescribeProducers.
+	Producers() []ProducerState
+}
+
+// Batch is one record batch (magic 2) as it came: Raw is a slice of the request's frame and is stamped in place.
+type Batch struct {
+	Raw []byte
+	BatchHeader
+}
+
+// BatchHeader is the fixed part of a record batch (Kafka's DefaultRecordBatch).
+type BatchHeader struct {
+	BaseOffset      int64
+	Length          int32 // bytes after the length field
+	Term            int32 // partition leader epoch
+	Magic           int8
+	CRC             uint32
+	Attributes      int16
+	LastOffsetDelta int32
+	BaseTimestamp   int64
+	MaxTimestamp    int64
+	ProducerID      int64
+	ProducerEpoch   int16
+	BaseSequence    int32
+	Records         int32
+}
+
+// Appended is the outcome of an append.
+type Appended struct {
+	BaseOffset, LastOffset int64
+	LogAppendTimeMs        int64 // -1 with CreateTime
+	Records                int
+	Duplicate              bool
+}
+
+// AbortedTxn is an entry of the aborted list (Fetch, read_committed).
+type AbortedTxn struct{ ProducerID, FirstOffset int64 }
+
+// TimedOffset is the place of a record found by time.
+type TimedOffset struct {
+	Offset, TimestampMs int64
+	Term                int32
+}
+
+// ProducerState is what the log knows of one producer id.
+type ProducerState struct {
+	ProducerID      int64
+	Epoch           int16
+	LastSequence    int32
+	LastTimestampMs int64
+	CoordinatorTerm int32
+	TxnFirstOffset  int64 // -1 none open
+}
+
+// Records are whole batches, in memory or still in files. Release must be called once.
+type Records interface {
+	Len() int
+	// AppendTo copies all bytes to the end of buf.
+	AppendTo(buf []byte) ([]byte, error)
+	// WriteTo writes all bytes; to a plain TCP connection it may use sendfile.
+	io.WriterTo
+	Release()
+}
