@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// API is one row of the broker's list of APIs: dispatch, ApiVersions, metric labels and docs derive from it.
+type API struct {
+	Key      int16
+	Min, Max int16 // versions that are decoded; any other closes the connection (ApiVersions apart)
+	// AdvertisedMin is what ApiVersions shows instead of Min, where old clients look for it (Produce, KAFKA-18659).
+	AdvertisedMin int16
+	// Pipelined requests start while earlier pipelined ones of the same connection still wait for their reply
+	// (Produce, OffsetCommit, Heartbeat). Any other request starts when all replies before it are decided.
+	// Replies always leave in request order.
+	Pipelined bool
+	Handle    Handler
+}
+
+// Handler serves one request. It runs on the connection's reader goroutine, so a request that waits returns
+// at once and calls done later. done must be called exactly once, from any goroutine. A Kafka-level failure
+// is inside the response; an error means: log once and close the connection.
+type Handler func(ctx context.Context, req *Request, done Done)
+
+// Done hands over the response. The zero Response sends nothing (acks=0).
+type Done func(Response, error)
+
+// Request is one decoded frame. Body's byte slices point into the frame, which lives until done was called.
+type Request struct {
+	Conn          *Conn
+	Key, Version  int16
+	CorrelationID int32
+	ClientID      string // "" for null
+	Body          kmsg.Request
+	Received      time.Time
+}
+
+// Response is what follows the response header: either Msg, or Body already encoded for the request's version.
+type Response struct {
+	Msg kmsg.Response
+	// Body is written in order after the header; used by Fetch to send records without copying.
+	Body []Part
+	// Throttle mutes the connection after the reply (client quotas); 0 none.
+	Throttle time.Duration
+}
+
+// Part is a piece of a body: Bytes, or Payload when Bytes is nil.
+type Part struct {
+	Bytes   []byte
+	Payload Payload
+}
+
+// Payload is record data that can be sent from where it lies (segstore.Records). Release is called once
+// after it was written or given up.
+type Payload interface {
+	Len() int
+	AppendTo(buf []byte) ([]byte, error)
+	io.WriterTo
+	Release()
+}
+
+// Listener is one address to accept on.
+type Listener struct {
+	Name    string
+	Address string // host:port, port 0 picks one
+}
+
+// Limits are what a client controls, bounded. Zero means Kafka's default for the property named.
+type Limits struct {
+	MaxRequestBytes    int32         // socket.request.max.bytes
+	MaxConnections     int           // max.connections
+	MaxConnectionsByIP int           // max.connections.per.ip
+	MaxIdle            time.Duration // connections.max.idle.ms
+	QueuedBytes        int64         // queued.max.request.bytes: frames in memory over all connections
+	MaxInFlight        int           // pipelined requests of one connection
+	SendBuffer         int           // socket.send.buffer.bytes, -1 the system's
+	ReceiveBuffer      int           // socket.receive.buffer.bytes
+}
+
+// ConnInfo is what a handler may know of a connection.
+type ConnInfo interface {
+	ID() uint64                       // rises with each accepted connection
+	Listener() string                 // the listener's name
+	RemoteAddr() net.Addr             // "/10.0.0.7" form is made by the caller
+	Software() (name, version string) // from ApiVersions v3+
+	SetSoftware(name, version string)
+	// Context ends when the connection does.
+	Context() context.Context
+	// Value and SetValue keep one handler-owned value per key (fetch sessions and such need none of it).
+}

@@ -1,0 +1,4 @@
+package wire
+
+// Conn is one client connection; see ConnInfo for what handlers may use.
+type Conn struct{ ConnInfo }
