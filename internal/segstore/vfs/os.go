@@ -1,0 +1,96 @@
+package vfs
+
+import (
+	"io"
+	"io/fs"
+	"os"
+)
+
+// OS is the real file system.
+type OS struct{}
+
+var _ FS = OS{}
+
+// Open opens for reading.
+func (OS) Open(path string) (File, error) { return openOS(path, os.O_RDONLY) }
+
+// OpenReadWrite opens for reading and writing; create makes it if it is missing.
+func (OS) OpenReadWrite(path string, create bool) (File, error) {
+	flag := os.O_RDWR
+	if create {
+		flag |= os.O_CREATE
+	}
+	return openOS(path, flag)
+}
+
+func openOS(path string, flag int) (File, error) {
+	f, err := os.OpenFile(path, flag, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return &osFile{File: f, fd: f.Fd()}, nil
+}
+
+// ReadFile reads a whole file.
+func (OS) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
+
+// WriteFile writes a whole file; it is not durable.
+func (OS) WriteFile(path string, data []byte, perm fs.FileMode) error {
+	return os.WriteFile(path, data, perm)
+}
+
+// Mkdir makes one directory.
+func (OS) Mkdir(path string, perm fs.FileMode) error { return os.Mkdir(path, perm) }
+
+// MkdirAll makes a directory and its parents.
+func (OS) MkdirAll(path string, perm fs.FileMode) error { return os.MkdirAll(path, perm) }
+
+// ReadDir lists names in order.
+func (OS) ReadDir(path string) ([]fs.DirEntry, error) { return os.ReadDir(path) }
+
+// Stat describes a file.
+func (OS) Stat(path string) (fs.FileInfo, error) { return os.Stat(path) }
+
+// Rename moves a file over another.
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove unlinks a file or an empty directory.
+func (OS) Remove(path string) error { return os.Remove(path) }
+
+// RemoveAll unlinks a tree.
+func (OS) RemoveAll(path string) error { return os.RemoveAll(path) }
+
+// SyncDir makes the names in a directory durable.
+func (OS) SyncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// Lock takes an exclusive lock that ends with the process.
+func (OS) Lock(path string) (io.Closer, error) { return lockOS(path) }
+
+// Usage is the capacity of the file system that holds path, in bytes.
+func (OS) Usage(path string) (total, free int64, err error) { return usageOS(path) }
+
+// osFile adds the calls that os.File lacks. fd stays valid until Close.
+type osFile struct {
+	*os.File
+	fd uintptr
+}
+
+func (f *osFile) Size() (int64, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+func (f *osFile) Fd() (uintptr, bool) { return f.fd, true }
