@@ -1,0 +1,47 @@
+package broker
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pgbroker/pgbroker/internal/wire"
+)
+
+// apis is the one list of what this broker answers. A maximum is raised only together with the code that fills the
+// new version's fields.
+func (b *Broker) apis() []wire.API {
+	api := func(key kmsg.Key, min, max int16, h wire.Handler) wire.API {
+		return wire.API{Key: key.Int16(), Min: min, Max: max, AdvertisedMin: min, Handle: h}
+	}
+	pipelined := func(a wire.API) wire.API { a.Pipelined = true; return a }
+	produce := pipelined(api(kmsg.Produce, 3, 13, b.handleProduce))
+	produce.AdvertisedMin = 0 // old librdkafka looks for 0 before it compresses (KAFKA-18659)
+	return []wire.API{
+		produce,
+		api(kmsg.Fetch, 4, 18, b.handleFetch),
+		api(kmsg.ListOffsets, 1, 11, b.handleListOffsets),
+		api(kmsg.Metadata, 0, 13, b.handleMetadata),
+		pipelined(api(kmsg.OffsetCommit, 2, 10, b.handleOffsetCommit)),
+		api(kmsg.OffsetFetch, 1, 10, b.handleOffsetFetch),
+		api(kmsg.FindCoordinator, 0, 6, b.handleFindCoordinator),
+		api(kmsg.JoinGroup, 0, 9, b.handleJoinGroup),
+		pipelined(api(kmsg.Heartbeat, 0, 4, b.handleHeartbeat)),
+		api(kmsg.LeaveGroup, 0, 5, b.handleLeaveGroup),
+		api(kmsg.SyncGroup, 0, 5, b.handleSyncGroup),
+		api(kmsg.DescribeGroups, 0, 6, b.handleDescribeGroups),
+		api(kmsg.ListGroups, 0, 5, b.handleListGroups),
+		api(kmsg.SASLHandshake, 0, 1, b.handleSASLHandshake),
+		api(kmsg.ApiVersions, 0, 5, b.handleAPIVersions),
+		api(kmsg.CreateTopics, 2, 7, b.handleCreateTopics),
+		api(kmsg.DeleteTopics, 1, 6, b.handleDeleteTopics),
+		api(kmsg.DeleteRecords, 0, 2, b.handleDeleteRecords),
+		api(kmsg.InitProducerID, 0, 5, b.handleInitProducerID),
+		api(kmsg.OffsetForLeaderEpoch, 2, 4, b.handleOffsetForLeaderEpoch),
+		api(kmsg.DescribeConfigs, 1, 4, b.handleDescribeConfigs),
+		api(kmsg.DescribeLogDirs, 1, 5, b.handleDescribeLogDirs),
+		api(kmsg.CreatePartitions, 0, 3, b.handleCreatePartitions),
+		api(kmsg.DeleteGroups, 0, 3, b.handleDeleteGroups),
+		api(kmsg.IncrementalAlterConfigs, 0, 1, b.handleIncrementalAlterConfigs),
+		api(kmsg.OffsetDelete, 0, 0, b.handleOffsetDelete),
+		api(kmsg.DescribeCluster, 0, 2, b.handleDescribeCluster),
+	}
+}

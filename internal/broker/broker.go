@@ -1,0 +1,236 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pgbroker/pgbroker/internal/config"
+	"github.com/pgbroker/pgbroker/internal/coordinator"
+	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/segstore"
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
+	"github.com/pgbroker/pgbroker/internal/wire"
+)
+
+// Options of a Broker. Everything in it is owned by the caller and outlives the broker.
+type Options struct {
+	Config     *config.Config
+	Store      meta.Store      // migrated and reachable
+	Segments   *segstore.Store // open, not yet recovered
+	FS         vfs.FS
+	Dir        string // the log directory, for the state and run files
+	Durability segstore.Durability
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	Software   string // version, for the brokers table
+	BootID     string // of the machine's current boot, "" unknown
+}
+
+// Broker serves one node id. Start it once, then Run, then Stop.
+type Broker struct {
+	cfg        *config.Config
+	store      meta.Store
+	segments   *segstore.Store
+	fs         vfs.FS
+	dir        string
+	durability segstore.Durability
+	log        *slog.Logger
+	software   string
+	bootID     string
+	nodeID     int32
+	metrics    *metrics
+
+	catalog atomic.Pointer[catalog]
+	// control serialises changes of the catalog, the state file and terms. I/O and SQL happen under it; no
+	// request of an existing topic ever takes it.
+	control sync.Mutex
+	state   *stateFile
+	owner   meta.Owner
+
+	lease     *coordinator.Lease
+	groups    *coordinator.Groups
+	sessions  *sessionCache
+	producers idBlock
+	server    *wire.Server
+	listeners []config.Listener
+
+	ready   atomic.Bool
+	fatal   chan error // first failure that ends the process
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// New checks what can be checked without I/O.
+func New(o Options) (*Broker, error) {
+	listeners, err := o.Config.Listeners()
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{
+		cfg: o.Config, store: o.Store, segments: o.Segments, fs: o.FS, dir: o.Dir,
+		durability: o.Durability, log: o.Log, software: o.Software, bootID: o.BootID,
+		nodeID:    int32(o.Config.Int("node.id")),
+		listeners: listeners,
+		fatal:     make(chan error, 1),
+		sessions:  newSessionCache(o.Config.Int("max.incremental.fetch.session.cache.slots")),
+	}
+	b.metrics = newMetrics(o.Registerer, b)
+	registry, err := wire.NewRegistry(b.apis())
+	if err != nil {
+		return nil, err
+	}
+	b.server = wire.NewServer(wire.Options{
+		Registry: registry,
+		Limits: wire.Limits{
+			MaxRequestBytes:    int32(o.Config.Int("socket.request.max.bytes")),
+			MaxConnections:     o.Config.Int("max.connections"),
+			MaxConnectionsByIP: o.Config.Int("max.connections.per.ip"),
+			MaxIdle:            o.Config.Duration("connections.max.idle.ms"),
+			QueuedBytes:        o.Config.Int64("queued.max.request.bytes"),
+			SendBuffer:         o.Config.Int("socket.send.buffer.bytes"),
+			ReceiveBuffer:      o.Config.Int("socket.receive.buffer.bytes"),
+		},
+		Log:        o.Log,
+		Registerer: o.Registerer,
+	})
+	return b, nil
+}
+
+// Start recovers, registers and begins to accept. It returns when clients are served.
+func (b *Broker) Start(ctx context.Context, progress func(segstore.Progress)) error {
+	cluster, err := b.store.Bootstrap(ctx)
+	if err != nil {
+		return err
+	}
+	directory, err := b.checkDirectory(cluster)
+	if err != nil {
+		return err
+	}
+	if b.state, err = openStateFile(b.fs, b.dir, cluster.ID); err != nil {
+		return err
+	}
+	defaults, err := b.cfg.Topic(nil)
+	if err != nil {
+		return err
+	}
+	// The topics' own properties arrive with the registration; recovery needs none of them.
+	config := func(string, segstore.TopicID) segstore.LogConfig { return logConfig(defaults) }
+	if err := b.segments.Recover(ctx, config, progress); err != nil {
+		return err
+	}
+	if err := b.server.Listen(ctx, wireListeners(b.listeners)); err != nil {
+		return err
+	}
+	registered, err := b.register(ctx, cluster, directory)
+	if err != nil {
+		return err
+	}
+	run, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	if err := b.openTerms(registered); err != nil {
+		return err
+	}
+	if err := b.loadGroups(ctx, run); err != nil {
+		return err
+	}
+	b.startBackground(run)
+	b.ready.Store(true)
+	b.goRun(func() {
+		if err := b.server.Serve(run); err != nil && run.Err() == nil {
+			b.fail(fmt.Errorf("serve: %w", err))
+		}
+	})
+	return nil
+}
+
+// register makes this process the one that leads what this node leads, and puts that on disk.
+func (b *Broker) register(ctx context.Context, cluster meta.Cluster, directory meta.UUID) (meta.Registered, error) {
+	b.lease = coordinator.NewLease(coordinator.LeaseOptions{
+		Lease: b.cfg.Duration("broker.session.timeout.ms"), Every: b.cfg.Duration("broker.heartbeat.interval.ms"),
+	})
+	var process meta.UUID
+	_, _ = rand.Read(process[:])
+	var rack *string
+	if r := b.cfg.String("broker.rack"); r != "" {
+		rack = &r
+	}
+	sent := time.Now()
+	registered, err := b.store.Register(ctx, meta.Registration{
+		BrokerID: b.nodeID, ProcessID: process, Lease: b.cfg.Duration("broker.session.timeout.ms"),
+		LogDirs: []meta.UUID{directory}, Endpoints: b.endpoints(), Rack: rack, Software: b.software,
+		Floors: b.floors(),
+	})
+	if err != nil {
+		return registered, err
+	}
+	b.lease.Renewed(sent)
+	b.owner = meta.Owner{BrokerID: b.nodeID, Incarnation: registered.Incarnation}
+	return registered, b.writeRunFile(registered, cluster)
+}
+
+// Fatal delivers the failure that must end the process, such as being fenced.
+func (b *Broker) Fatal() <-chan error { return b.fatal }
+
+// Ready says whether requests are served with everything they need; the reason otherwise.
+func (b *Broker) Ready() error {
+	switch {
+	case !b.ready.Load():
+		return errors.New("starting or stopping")
+	case !b.lease.Trusted():
+		return errors.New("postgres has not confirmed the lease: metadata changes wait, produce and fetch go on")
+	}
+	return nil
+}
+
+// Addr is the bound address of a listener, for logs and tests.
+func (b *Broker) Addr(listener string) string { return b.server.Addr(listener).String() }
+
+// ClusterID is valid after Start.
+func (b *Broker) ClusterID() string { return b.catalog.Load().cluster.ID }
+
+// Stop ends service in order: not ready, no new connections, parked requests answered, groups handed over, logs
+// flushed and closed. It takes at most until ctx ends.
+func (b *Broker) Stop(ctx context.Context) error {
+	b.ready.Store(false)
+	b.server.StopAccepting()
+	_ = b.store.SetBrokerState(ctx, b.owner, meta.BrokerStopping)
+	b.releaseParked()
+	b.server.Drain(ctx)
+	b.groups.Close(ctx)
+	b.stop()
+	b.running.Wait()
+	b.server.Close()
+	err := b.segments.Close(true, b.owner.Incarnation)
+	if stateErr := b.state.Close(); err == nil {
+		err = stateErr
+	}
+	if stopErr := b.store.SetBrokerState(ctx, b.owner, meta.BrokerStopped); stopErr != nil {
+		b.log.Warn("postgres was not told that this broker stopped; its lease runs out by itself", "err", stopErr)
+	}
+	return err
+}
+
+// goRun starts a goroutine that Stop waits for.
+func (b *Broker) goRun(f func()) {
+	b.running.Add(1)
+	go func() {
+		defer b.running.Done()
+		f()
+	}()
+}
+
+// fail reports the first failure that must end the process.
+func (b *Broker) fail(err error) {
+	select {
+	case b.fatal <- err:
+	default:
+	}
+}

@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/segstore"
+)
+
+// Failures that have no sentinel in a room below.
+var (
+	errUnknownTopic      = errors.New("this server does not host this topic-partition")
+	errUnknownTopicID    = errors.New("this server does not host this topic id")
+	errInconsistentID    = errors.New("the topic id does not match the session's")
+	errInvalidRequest    = errors.New("invalid request")
+	errInvalidAcks       = errors.New("acks must be 0, 1 or -1 (all)")
+	errInvalidTopic      = errors.New("invalid topic name")
+	errTimedOut          = errors.New("timed out")
+	errFencedTerm        = errors.New("the request's leader epoch is older than the partition's")
+	errUnknownTerm       = errors.New("the request's leader epoch is newer than the partition's")
+	errNotEnoughReplicas = errors.New("fewer in-sync replicas than min.insync.replicas")
+	errSessionUnknown    = errors.New("fetch session not found")
+	errSessionEpoch      = errors.New("invalid fetch session epoch")
+	errCompression       = errors.New("compression type is not supported in this version")
+	errUnsupported       = errors.New("not supported in this version")
+	errNoTransactions    = errors.New("transactions are not available on this broker")
+)
+
+// kafkaCodes maps every sentinel to Kafka's error. The first match of errors.Is counts; a test asserts that every
+// exported sentinel of the rooms below is in it.
+var kafkaCodes = []struct {
+	err  error
+	code *kerr.Error
+}{
+	{errUnknownTopic, kerr.UnknownTopicOrPartition},
+	{errUnknownTopicID, kerr.UnknownTopicID},
+	{errInconsistentID, kerr.InconsistentTopicID},
+	{errInvalidRequest, kerr.InvalidRequest},
+	{errInvalidAcks, kerr.InvalidRequiredAcks},
+	{errInvalidTopic, kerr.InvalidTopicException},
+	{errTimedOut, kerr.RequestTimedOut},
+	{errFencedTerm, kerr.FencedLeaderEpoch},
+	{errUnknownTerm, kerr.UnknownLeaderEpoch},
+	{errNotEnoughReplicas, kerr.NotEnoughReplicas},
+	{errSessionUnknown, kerr.FetchSessionIDNotFound},
+	{errSessionEpoch, kerr.InvalidFetchSessionEpoch},
+	{errCompression, kerr.UnsupportedCompressionType},
+	{errUnsupported, kerr.UnsupportedVersion},
+	{errNoTransactions, kerr.TransactionalIDAuthorizationFailed},
+	{errNotLeader, kerr.NotLeaderForPartition},
+	{errOffline, kerr.KafkaStorageError},
+
+	{segstore.ErrCorrupt, kerr.CorruptMessage},
+	{segstore.ErrInvalidRecord, kerr.InvalidRecord},
+	{segstore.ErrUnsupportedMagic, kerr.UnsupportedForMessageFormat},
+	{segstore.ErrTooLarge, kerr.MessageTooLarge},
+	{segstore.ErrListTooLarge, kerr.RecordListTooLarge},
+	{segstore.ErrTimestamp, kerr.InvalidTimestamp},
+	{segstore.ErrOutOfOrder, kerr.OutOfOrderSequenceNumber},
+	{segstore.ErrProducerEpoch, kerr.InvalidProducerEpoch},
+	{segstore.ErrTxnState, kerr.InvalidTxnState},
+	{segstore.ErrTermStale, kerr.NotLeaderForPartition},
+	{segstore.ErrOffsetOutOfRange, kerr.OffsetOutOfRange},
+	{segstore.ErrPolicy, kerr.PolicyViolation},
+	{segstore.ErrStorage, kerr.KafkaStorageError},
+	{segstore.ErrFull, kerr.KafkaStorageError},
+	{segstore.ErrClosed, kerr.NotLeaderForPartition},
+	{segstore.ErrExists, kerr.KafkaStorageError},
+	{segstore.ErrDirInUse, kerr.KafkaStorageError},
+	{segstore.ErrNotContiguous, kerr.KafkaStorageError},
+
+	{meta.ErrTopicExists, kerr.TopicAlreadyExists},
+	{meta.ErrUnknownTopic, kerr.UnknownTopicOrPartition},
+	{meta.ErrFenced, kerr.NotLeaderForPartition},
+	{meta.ErrStale, kerr.RequestTimedOut},
+	{meta.ErrUnavailable, kerr.RequestTimedOut},
+	{meta.ErrUnknownOutcome, kerr.RequestTimedOut},
+
+	{context.DeadlineExceeded, kerr.RequestTimedOut},
+	{context.Canceled, kerr.NotLeaderForPartition},
+}
+
+// codeOf is the Kafka error code of err; 0 for nil. What nobody mapped is UNKNOWN_SERVER_ERROR, which no client
+// should ever see: it is logged by the caller that meets it.
+func codeOf(err error) int16 {
+	if err == nil {
+		return 0
+	}
+	var k *kerr.Error
+	if errors.As(err, &k) {
+		return k.Code
+	}
+	for _, m := range kafkaCodes {
+		if errors.Is(err, m.err) {
+			return m.code.Code
+		}
+	}
+	return kerr.UnknownServerError.Code
+}
+
+// messageOf is the text for error_message fields; nil for nil.
+func messageOf(err error) *string {
+	if err == nil {
+		return nil
+	}
+	s := err.Error()
+	return &s
+}

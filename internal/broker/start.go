@@ -1,0 +1,281 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/pgbroker/pgbroker/internal/config"
+	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/segstore"
+	"github.com/pgbroker/pgbroker/internal/wire"
+)
+
+// checkDirectory makes sure that the log directory belongs to this cluster and node; a new one is marked.
+func (b *Broker) checkDirectory(cluster meta.Cluster) (meta.UUID, error) {
+	var id meta.UUID
+	m, ok := b.segments.Meta()
+	if !ok {
+		_, _ = rand.Read(id[:])
+		m = segstore.MetaProperties{ClusterID: cluster.ID, NodeID: b.nodeID, DirectoryID: base64.RawURLEncoding.EncodeToString(id[:])}
+		return id, b.segments.WriteMeta(m)
+	}
+	if m.ClusterID != cluster.ID {
+		return id, fmt.Errorf("log.dirs: %s belongs to cluster %s, but the database holds cluster %s; give the directory or the database (postgres.url) of the same cluster",
+			b.dir, m.ClusterID, cluster.ID)
+	}
+	if m.NodeID != b.nodeID {
+		return id, fmt.Errorf("log.dirs: %s belongs to node.id %d, but node.id is %d; set node.id=%d or give another directory", b.dir, m.NodeID, b.nodeID, m.NodeID)
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(m.DirectoryID)
+	if err != nil || len(raw) != len(id) {
+		return id, fmt.Errorf("log.dirs: %s/meta.properties has a bad directory.id %q", b.dir, m.DirectoryID)
+	}
+	copy(id[:], raw)
+	return id, nil
+}
+
+// floors are the terms that this disk has seen: a new one must be higher.
+func (b *Broker) floors() []meta.Floor {
+	seen := map[partitionKey]int32{}
+	for _, row := range b.state.Rows() {
+		seen[partitionKey{row.TopicID, row.Partition}] = row.Term
+	}
+	for _, log := range b.segments.Logs() {
+		k := partitionKey{log.ID(), log.Partition()}
+		seen[k] = max(seen[k], log.LastTerm())
+	}
+	floors := make([]meta.Floor, 0, len(seen))
+	for k, term := range seen {
+		floors = append(floors, meta.Floor{TopicID: k.topic, Partition: k.partition, Term: term})
+	}
+	return floors
+}
+
+// openTerms puts the rows just won on disk and opens their terms. Directories and rows are matched by topic id.
+func (b *Broker) openTerms(r meta.Registered) error {
+	b.control.Lock()
+	defer b.control.Unlock()
+	known := map[partitionKey]bool{}
+	for _, row := range b.state.Rows() {
+		known[partitionKey{row.TopicID, row.Partition}] = true
+	}
+	if err := b.applyLocked(r.Catalog, known); err != nil {
+		return err
+	}
+	next := b.catalog.Load()
+	for _, log := range b.segments.Logs() {
+		t, ok := next.topicByID(log.ID())
+		if ok && int(log.Partition()) < len(t.partitions) {
+			continue
+		}
+		b.log.Warn("a log that no topic owns is kept aside", "topic", log.Topic(), "partition", log.Partition())
+		if err := b.segments.Stray(log.ID(), log.Partition()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply makes a catalog that Postgres has committed the one that is served.
+func (b *Broker) apply(m meta.Catalog) error {
+	b.control.Lock()
+	defer b.control.Unlock()
+	return b.applyLocked(m, nil)
+}
+
+// applyLocked brings disk and memory in line with the catalog: directory, state-file entry, term, service, in this
+// order. known holds the partitions that had a directory once; where it is gone, the partition is offline.
+func (b *Broker) applyLocked(m meta.Catalog, known map[partitionKey]bool) error {
+	last := b.catalog.Load()
+	if last != nil && m.Cluster.CatalogVersion <= last.cluster.CatalogVersion {
+		return nil
+	}
+	next, err := b.newCatalog(m)
+	if err != nil {
+		return err
+	}
+	var won []meta.Partition
+	for i := range m.Topics {
+		t := next.byID[m.Topics[i].ID]
+		for _, row := range m.Topics[i].Partitions {
+			p := t.partitions[row.Partition]
+			if row.Leader != b.nodeID {
+				p.end(errNotLeader)
+				continue
+			}
+			if l := p.lead.Load(); l.log != nil && l.row.Term == row.Term {
+				l.log.SetConfig(logConfig(t.effective))
+				continue
+			}
+			won = append(won, row)
+		}
+	}
+	if err := b.openWon(next, won, known); err != nil {
+		return err
+	}
+	b.catalog.Store(next)
+	if last != nil {
+		b.dropDeleted(last, next)
+	}
+	return nil
+}
+
+// openWon creates what is missing, writes the state file once for all rows and opens their terms.
+func (b *Broker) openWon(next *catalog, won []meta.Partition, known map[partitionKey]bool) error {
+	logs := make([]*segstore.Log, len(won))
+	for i, row := range won {
+		t := next.byID[row.TopicID]
+		log, ok := b.segments.Get(row.TopicID, row.Partition)
+		switch {
+		case ok:
+			log.SetConfig(logConfig(t.effective))
+		case known[partitionKey{row.TopicID, row.Partition}]:
+			b.log.Error("the directory of a partition is gone; it stays offline", "topic", t.name, "partition", row.Partition)
+			t.partitions[row.Partition].end(errOffline)
+			continue
+		default:
+			var err error
+			if log, err = b.segments.Create(row.TopicID, t.name, row.Partition, logConfig(t.effective)); err != nil {
+				b.log.Error("the log of a partition could not be created; it stays offline", "topic", t.name, "partition", row.Partition, "err", err)
+				t.partitions[row.Partition].end(errors.Join(errOffline, err))
+				continue
+			}
+		}
+		logs[i] = log
+	}
+	if err := b.state.Put(won); err != nil {
+		return err
+	}
+	for i, row := range won {
+		if logs[i] == nil {
+			continue
+		}
+		p := next.byID[row.TopicID].partitions[row.Partition]
+		if err := p.begin(row, logs[i]); err != nil {
+			b.log.Error("a partition cannot be led and stays offline", "topic", p.name, "partition", row.Partition, "term", row.Term, "err", err)
+			p.end(errors.Join(errOffline, err))
+		}
+	}
+	return nil
+}
+
+// dropDeleted ends and removes what the new catalog no longer has.
+func (b *Broker) dropDeleted(last, next *catalog) {
+	var gone []meta.UUID
+	for id, t := range last.byID {
+		if _, ok := next.byID[id]; ok {
+			continue
+		}
+		gone = append(gone, id)
+		for _, p := range t.partitions {
+			p.end(errUnknownTopic)
+			if err := b.segments.Delete(id, p.key.partition); err != nil {
+				b.log.Error("the log of a deleted topic could not be removed", "topic", t.name, "partition", p.key.partition, "err", err)
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	if err := b.state.Drop(gone); err != nil {
+		b.log.Error("the state file could not be written", "err", err)
+	}
+	if b.groups != nil {
+		b.groups.TopicsDeleted(gone)
+	}
+}
+
+// loadGroups takes the coordinator shards under a new term and loads what they store.
+func (b *Broker) loadGroups(ctx, run context.Context) error {
+	shards, err := b.store.TakeShards(ctx, b.owner, nil)
+	if err != nil {
+		return err
+	}
+	rows, err := b.store.LoadShards(ctx, b.nodeID, shards)
+	if err != nil {
+		return err
+	}
+	return b.startGroups(run, shards, rows)
+}
+
+// startBackground runs the lease and the writer of operators' offsets.
+func (b *Broker) startBackground(run context.Context) {
+	b.goRun(func() {
+		err := b.lease.Run(run, func(ctx context.Context) error {
+			r, err := b.store.Renew(ctx, b.owner, b.cfg.Duration("broker.session.timeout.ms"), b.catalog.Load().cluster.CatalogVersion)
+			b.groups.SetStoreUp(err == nil)
+			if err != nil {
+				return err
+			}
+			if r.Catalog != nil {
+				return b.apply(*r.Catalog)
+			}
+			return nil
+		})
+		if err != nil && run.Err() == nil {
+			b.fail(fmt.Errorf("node.id %d: %w", b.nodeID, err))
+		}
+	})
+	b.goRun(func() { b.writeLogOffsets(run, 5*time.Second) })
+}
+
+// writeLogOffsets keeps the operators' view of log ends a few seconds fresh; only what moved is written.
+func (b *Broker) writeLogOffsets(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	written := map[partitionKey]segstore.Offsets{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var rows []meta.LogOffset
+		for _, log := range b.segments.Logs() {
+			k, o := partitionKey{log.ID(), log.Partition()}, log.Offsets()
+			if written[k] == o {
+				continue
+			}
+			written[k] = o
+			rows = append(rows, meta.LogOffset{TopicID: k.topic, Partition: k.partition, Start: o.Start, Stable: o.Stable, High: o.High, End: o.End, SizeBytes: log.Size()})
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		if err := b.store.SaveLogOffsets(ctx, rows); err != nil {
+			b.log.Debug("log offsets for operators were not written", "err", err)
+			clear(written)
+		}
+	}
+}
+
+// endpoints are the advertised listeners with the ports that were bound.
+func (b *Broker) endpoints() []meta.Endpoint {
+	var out []meta.Endpoint
+	for _, l := range b.listeners {
+		host, port := b.advertised(l)
+		out = append(out, meta.Endpoint{Name: l.Name, Host: host, Port: port, Protocol: l.Protocol})
+	}
+	return out
+}
+
+// advertised is where clients of this listener connect to.
+func (b *Broker) advertised(l config.Listener) (string, int32) {
+	if l.AdvertisedPort != 0 {
+		return l.AdvertisedHost, int32(l.AdvertisedPort)
+	}
+	return l.AdvertisedHost, portOf(b.server.Addr(l.Name))
+}
+
+func wireListeners(ls []config.Listener) []wire.Listener {
+	out := make([]wire.Listener, 0, len(ls))
+	for _, l := range ls {
+		out = append(out, wire.Listener{Name: l.Name, Address: joinHostPort(l.Host, strconv.Itoa(l.Port))})
+	}
+	return out
+}
