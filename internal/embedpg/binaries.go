@@ -1,0 +1,94 @@
+package embedpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// oldestMajor is the oldest Postgres that pgbroker works with.
+const oldestMajor = 14
+
+// bindirVariable names the directory to take the binaries from, before all other places.
+const bindirVariable = "PGBROKER_POSTGRES_BINDIR"
+
+// findBinaries returns a directory that holds initdb and postgres: of the wanted major version, or of any usable one
+// when want is 0. Without one on this machine it downloads them, once per user.
+func findBinaries(ctx context.Context, want int) (string, error) {
+	if dir := os.Getenv(bindirVariable); dir != "" {
+		major, err := binaryMajor(ctx, dir)
+		if err != nil {
+			return "", fmt.Errorf("%s=%s: %w", bindirVariable, dir, err)
+		}
+		if err := checkMajor(major, want); err != nil {
+			return "", fmt.Errorf("%s=%s: %w", bindirVariable, dir, err)
+		}
+		return dir, nil
+	}
+	for _, dir := range candidates(ctx) {
+		major, err := binaryMajor(ctx, dir)
+		if err == nil && checkMajor(major, want) == nil {
+			return dir, nil
+		}
+	}
+	return download(ctx, want)
+}
+
+func checkMajor(major, want int) error {
+	if want != 0 && major != want {
+		return fmt.Errorf("Postgres %d here, the cluster was made by %d", major, want)
+	}
+	if major < oldestMajor {
+		return fmt.Errorf("Postgres %d is too old, %d or newer is needed", major, oldestMajor)
+	}
+	return nil
+}
+
+// candidates lists the places where packages put the server's programs, best first.
+func candidates(ctx context.Context) []string {
+	var dirs []string
+	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
+		dirs = append(dirs, strings.TrimSpace(string(out)))
+	}
+	debian, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	sort.Slice(debian, func(i, j int) bool { return pathMajor(debian[i]) > pathMajor(debian[j]) })
+	dirs = append(dirs, debian...)
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	return dirs
+}
+
+func pathMajor(bindir string) int {
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(bindir)))
+	return n
+}
+
+var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
+
+// binaryMajor asks a directory's postgres for its major version. A directory without initdb is an error too: client
+// packages bring pg_config without a server.
+func binaryMajor(ctx context.Context, dir string) (int, error) {
+	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
+		return 0, errors.New("no initdb there")
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output()
+	if err != nil {
+		return 0, fmt.Errorf("postgres --version: %w", err)
+	}
+	m := versionPattern.FindSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("postgres --version said %q", strings.TrimSpace(string(out)))
+	}
+	return strconv.Atoi(string(m[1]))
+}
