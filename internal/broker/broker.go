@@ -58,6 +58,7 @@ type Broker struct {
 	lease     *coordinator.Lease
 	groups    *coordinator.Groups
 	sessions  *sessionCache
+	parked    parkedFetches
 	producers idBlock
 	server    *wire.Server
 	listeners []config.Listener
@@ -114,7 +115,7 @@ func (b *Broker) Start(ctx context.Context, progress func(segstore.Progress)) er
 	if err != nil {
 		return err
 	}
-	if b.state, err = openStateFile(b.fs, b.dir, cluster.ID); err != nil {
+	if b.state, err = openStateFile(b.fs, b.dir, cluster); err != nil {
 		return err
 	}
 	defaults, err := b.cfg.Topic(nil)

@@ -27,6 +27,13 @@ var (
 	errCompression       = errors.New("compression type is not supported in this version")
 	errUnsupported       = errors.New("not supported in this version")
 	errNoTransactions    = errors.New("transactions are not available on this broker")
+
+	errInvalidPartitions  = errors.New("invalid partition count")
+	errInvalidReplication = errors.New("invalid replication factor")
+	errInvalidAssignment  = errors.New("invalid replica assignment")
+	errInvalidConfig      = errors.New("invalid configuration")
+	errSASLMechanism      = errors.New("unsupported SASL mechanism")
+	errSASLState          = errors.New("request is not valid in the connection's SASL state")
 )
 
 // kafkaCodes maps every sentinel to Kafka's error. The first match of errors.Is counts; a test asserts that every
@@ -50,6 +57,12 @@ var kafkaCodes = []struct {
 	{errCompression, kerr.UnsupportedCompressionType},
 	{errUnsupported, kerr.UnsupportedVersion},
 	{errNoTransactions, kerr.TransactionalIDAuthorizationFailed},
+	{errInvalidPartitions, kerr.InvalidPartitions},
+	{errInvalidReplication, kerr.InvalidReplicationFactor},
+	{errInvalidAssignment, kerr.InvalidReplicaAssignment},
+	{errInvalidConfig, kerr.InvalidConfig},
+	{errSASLMechanism, kerr.UnsupportedSaslMechanism},
+	{errSASLState, kerr.IllegalSaslState},
 	{errNotLeader, kerr.NotLeaderForPartition},
 	{errOffline, kerr.KafkaStorageError},
 
@@ -109,3 +122,6 @@ func messageOf(err error) *string {
 	s := err.Error()
 	return &s
 }
+
+// leaderNotAvailable is what Metadata says of a partition without a leader here.
+var leaderNotAvailable = kerr.LeaderNotAvailable.Code
