@@ -22,7 +22,7 @@ func (b *Broker) apis() []wire.API {
 		api(kmsg.Metadata, 0, 13, b.handleMetadata),
 		pipelined(api(kmsg.OffsetCommit, 2, 10, b.handleOffsetCommit)),
 		api(kmsg.OffsetFetch, 1, 10, b.handleOffsetFetch),
-		api(kmsg.FindCoordinator, 0, 6, b.handleFindCoordinator),
+		api(kmsg.FindCoordinator, 0, 5, b.handleFindCoordinator),
 		api(kmsg.JoinGroup, 0, 9, b.handleJoinGroup),
 		pipelined(api(kmsg.Heartbeat, 0, 4, b.handleHeartbeat)),
 		api(kmsg.LeaveGroup, 0, 5, b.handleLeaveGroup),

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 
@@ -275,7 +276,7 @@ func (b *Broker) advertised(l config.Listener) (string, int32) {
 func wireListeners(ls []config.Listener) []wire.Listener {
 	out := make([]wire.Listener, 0, len(ls))
 	for _, l := range ls {
-		out = append(out, wire.Listener{Name: l.Name, Address: joinHostPort(l.Host, strconv.Itoa(l.Port))})
+		out = append(out, wire.Listener{Name: l.Name, Address: net.JoinHostPort(l.Host, strconv.Itoa(l.Port))})
 	}
 	return out
 }

@@ -1,0 +1,371 @@
+package broker
+
+// Fetch (key 1), versions 4 to 18.
+// v4 isolation level and aborted list (KIP-98) · v5 log start · v7 sessions (KIP-227) · v9 current leader epoch
+// (KIP-320) · v10 zstd (served to v4-9 too, as Kafka 4.4 does) · v11 rack (KIP-392, no other replica to name) · v12
+// flexible, last fetched epoch and diverging epoch (KIP-595) · v13 topic ids (KIP-516) · v15 replica state · v16
+// node endpoints (KIP-951) · v17 replica directory id · v18 high watermark (KIP-1166).
+// Left out: replica fetches; any replica id is refused with NOT_LEADER_OR_FOLLOWER, never served as a consumer
+// that may read above the high watermark.
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pgbroker/pgbroker/internal/segstore"
+	"github.com/pgbroker/pgbroker/internal/wire"
+)
+
+// fetchCall is one Fetch request until its answer.
+type fetchCall struct {
+	broker   *Broker
+	request  *kmsg.FetchRequest
+	done     wire.Done
+	session  *fetchSession // nil: sessionless
+	parts    []fetchPart
+	deadline time.Time
+	minBytes int
+	maxBytes int
+	upTo     segstore.Bound
+	ctx      context.Context
+
+	mu      sync.Mutex
+	parked  bool // waiting for a wake
+	ended   bool
+	expired bool // max_wait is over, or the broker stops
+	cancels []func()
+	timer   *time.Timer
+}
+
+// fetchPart is one partition asked for, with where to read it.
+type fetchPart struct {
+	name      string
+	id        [16]byte
+	partition int32
+	offset    int64
+	maxBytes  int32
+	term      int32 // current leader epoch, -1 unknown
+	lastTerm  int32 // last fetched epoch, -1 none
+}
+
+// fetchResult is what was read for one fetchPart.
+type fetchResult struct {
+	part    *fetchPart
+	topic   *topic
+	err     error
+	offsets segstore.Offsets
+	records segstore.Records // nil: none
+	aborted []segstore.AbortedTxn
+	// diverging is set when the log does not hold what the reader saw last (KIP-595).
+	diverging     bool
+	divergingTerm int32
+	divergingEnd  int64
+	leader        int32
+	leaderTerm    int32
+	watch         *segstore.Log // log to wait on, nil after an error
+}
+
+func (b *Broker) handleFetch(ctx context.Context, r *wire.Request, done wire.Done) {
+	req := r.Body.(*kmsg.FetchRequest)
+	c := &fetchCall{broker: b, request: req, done: done, ctx: ctx, upTo: segstore.BoundHigh}
+	if req.IsolationLevel == 1 {
+		c.upTo = segstore.BoundStable
+	}
+	c.maxBytes = min(int(max(req.MaxBytes, 0)), b.cfg.Int("fetch.max.bytes"))
+	c.minBytes = min(int(req.MinBytes), c.maxBytes)
+	c.deadline = r.Received.Add(time.Duration(max(req.MaxWaitMillis, 0)) * time.Millisecond)
+	var err error
+	if c.session, c.parts, err = b.sessions.begin(req); err != nil {
+		c.answerError(err)
+		return
+	}
+	c.try()
+}
+
+// answerError is the whole-request failure of sessions: no session, no partitions.
+func (c *fetchCall) answerError(err error) {
+	resp := c.request.ResponseKind().(*kmsg.FetchResponse)
+	resp.ErrorCode = codeOf(err)
+	c.done(wire.Response{Msg: resp}, nil)
+}
+
+// try reads once and answers, or parks until something changes.
+func (c *fetchCall) try() {
+	results, size, failed := c.read()
+	c.mu.Lock()
+	if len(c.parts) == 0 || size >= c.minBytes || failed || c.expired || c.ctx.Err() != nil || !time.Now().Before(c.deadline) {
+		c.ended = true
+		timer := c.timer
+		c.mu.Unlock()
+		if timer != nil {
+			timer.Stop()
+		}
+		c.broker.parked.remove(c)
+		c.answer(results)
+		return
+	}
+	c.parked = true
+	if c.timer == nil {
+		c.timer = time.AfterFunc(time.Until(c.deadline), c.expire)
+		c.broker.parked.add(c)
+	}
+	c.mu.Unlock()
+	c.watch(results)
+	releaseAll(results)
+}
+
+// watch asks every partition to wake the call when its bound moves. A wake may come before watch returns.
+func (c *fetchCall) watch(results []fetchResult) {
+	var cancels []func()
+	for i := range results {
+		r := &results[i]
+		if r.watch == nil {
+			continue
+		}
+		next := r.offsets.High + 1
+		if c.upTo == segstore.BoundStable {
+			next = r.offsets.Stable + 1
+		}
+		cancels = append(cancels, r.watch.Watch(c.upTo, next, c.wake))
+	}
+	c.mu.Lock()
+	if c.parked {
+		c.cancels = cancels
+		cancels = nil
+	}
+	c.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel()
+	}
+}
+
+// wake starts the next read, away from the goroutine that appended.
+func (c *fetchCall) wake() {
+	c.mu.Lock()
+	if !c.parked || c.ended {
+		c.mu.Unlock()
+		return
+	}
+	c.parked = false
+	cancels := c.cancels
+	c.cancels = nil
+	c.mu.Unlock()
+	go func() {
+		for _, cancel := range cancels {
+			cancel()
+		}
+		c.try()
+	}()
+}
+
+// expire ends the wait: max_wait is over or the broker stops.
+func (c *fetchCall) expire() {
+	c.mu.Lock()
+	c.expired = true
+	c.mu.Unlock()
+	c.wake()
+}
+
+// read reads every partition in order within the byte budget. failed: something found while reading ends the wait
+// (an unknown partition does not).
+func (c *fetchCall) read() (results []fetchResult, size int, failed bool) {
+	cat := c.broker.catalog.Load()
+	results = make([]fetchResult, len(c.parts))
+	left := c.maxBytes
+	for i := range c.parts {
+		r := &results[i]
+		r.part = &c.parts[i]
+		c.readOne(cat, r, left, size == 0)
+		if r.records != nil {
+			n := r.records.Len()
+			size += n
+			left = max(left-n, 0)
+		}
+		if r.diverging || (r.err != nil && r.watch != nil) {
+			failed = true
+		}
+		if r.err != nil {
+			r.watch = nil
+		}
+	}
+	return results, size, failed
+}
+
+// readOne reads one partition. watch is set once a log was found, so that what fails after it ends the wait.
+func (c *fetchCall) readOne(cat *catalog, r *fetchResult, left int, first bool) {
+	part := r.part
+	r.leader, r.leaderTerm = -1, -1
+	if r.topic, r.err = c.resolve(cat, part); r.err != nil {
+		return
+	}
+	p, ok := r.topic.partition(part.partition)
+	if !ok {
+		r.err = errUnknownTopic
+		return
+	}
+	lead, err := p.leader()
+	if err != nil {
+		r.err = err
+		return
+	}
+	r.watch = lead.log
+	if c.request.ReplicaID >= 0 || c.request.ReplicaState.ID >= 0 {
+		r.err = errNotLeader
+		return
+	}
+	if r.err = lead.checkTerm(part.term); r.err != nil {
+		r.leader, r.leaderTerm = lead.row.Leader, lead.row.Term
+		return
+	}
+	r.offsets = lead.log.Offsets()
+	if part.lastTerm >= 0 && c.diverges(lead.log, r) {
+		return
+	}
+	limit := min(left, int(max(part.maxBytes, 0)))
+	if limit <= 0 && !first {
+		if part.offset < r.offsets.Start || part.offset > r.offsets.End {
+			r.err = segstore.ErrOffsetOutOfRange
+		}
+		return
+	}
+	r.records, r.err = lead.log.Read(part.offset, limit, c.upTo, first)
+	if r.err == nil && c.upTo == segstore.BoundStable && r.records != nil && r.records.Len() > 0 {
+		r.aborted, r.err = lead.log.Aborted(part.offset, r.offsets.Stable)
+	}
+	if r.err != nil && r.records != nil {
+		r.records.Release()
+		r.records = nil
+	}
+}
+
+// resolve finds the topic by id (v13+) or by name.
+func (c *fetchCall) resolve(cat *catalog, part *fetchPart) (*topic, error) {
+	if c.request.Version < 13 {
+		return findTopic(cat, false, part.name, part.id)
+	}
+	t, err := findTopic(cat, true, "", part.id)
+	if err != nil && c.session != nil && part.name != "" {
+		if _, again := cat.topicByName(part.name); again {
+			return nil, errInconsistentID // deleted and created anew under the session
+		}
+	}
+	if t != nil {
+		part.name = t.name
+	}
+	return t, err
+}
+
+// diverges compares what the reader saw last with the log's terms (KIP-595).
+func (c *fetchCall) diverges(log *segstore.Log, r *fetchResult) bool {
+	found, end := log.EndOfTerm(r.part.lastTerm)
+	switch {
+	case found < 0:
+		r.err = segstore.ErrOffsetOutOfRange
+	case found < r.part.lastTerm || end < r.part.offset:
+		r.diverging, r.divergingTerm, r.divergingEnd = true, found, end
+	default:
+		return false
+	}
+	return true
+}
+
+// answer encodes and releases what was read, once the broker may answer.
+func (c *fetchCall) answer(results []fetchResult) {
+	if c.session != nil {
+		results = c.session.keepChanged(results)
+	}
+	c.broker.release(func(err error) {
+		if err != nil {
+			for i := range results {
+				results[i].fail(err)
+			}
+		}
+		for i := range results {
+			if t := results[i].topic; t != nil {
+				t.counters.fetched(&results[i])
+			}
+		}
+		sessionID := int32(0)
+		if c.session != nil {
+			sessionID = c.session.id
+		}
+		c.done(wire.Response{Body: encodeFetch(c.request.Version, sessionID, c.upTo, results)}, nil)
+	})
+}
+
+// fail turns a result into an error row.
+func (r *fetchResult) fail(err error) {
+	if r.records != nil {
+		r.records.Release()
+		r.records = nil
+	}
+	r.err = err
+}
+
+func releaseAll(results []fetchResult) {
+	for i := range results {
+		if results[i].records != nil {
+			results[i].records.Release()
+			results[i].records = nil
+		}
+	}
+}
+
+// checkTerm compares a request's current leader epoch (KIP-320); -1 skips it.
+func (l *leadership) checkTerm(asked int32) error {
+	switch {
+	case asked < 0 || asked == l.row.Term:
+		return nil
+	case asked < l.row.Term:
+		return errFencedTerm
+	default:
+		return errUnknownTerm
+	}
+}
+
+// partsOf lists a request's partitions in order; a repeated one collapses to its last entry, in the first's place.
+func partsOf(req *kmsg.FetchRequest) []fetchPart {
+	n := 0
+	for i := range req.Topics {
+		n += len(req.Topics[i].Partitions)
+	}
+	parts := make([]fetchPart, 0, n)
+	at := make(map[fetchKey]int, n)
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		for j := range t.Partitions {
+			p := &t.Partitions[j]
+			part := fetchPart{
+				name: t.Topic, id: t.TopicID, partition: p.Partition, offset: p.FetchOffset,
+				maxBytes: p.PartitionMaxBytes, term: p.CurrentLeaderEpoch, lastTerm: p.LastFetchedEpoch,
+			}
+			if k, seen := at[part.key()]; seen {
+				parts[k] = part
+				continue
+			}
+			at[part.key()] = len(parts)
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// fetchKey names a partition inside a session: by id from v13 on, by name before.
+type fetchKey struct {
+	name      string
+	id        [16]byte
+	partition int32
+}
+
+func (p *fetchPart) key() fetchKey {
+	if p.id != [16]byte{} {
+		return fetchKey{id: p.id, partition: p.partition}
+	}
+	return fetchKey{name: p.name, partition: p.partition}
+}
+
+const maxSessionEpoch = math.MaxInt32

@@ -1,0 +1,246 @@
+package broker
+
+// Produce (key 0), versions 3 to 13; 0 to 2 are advertised and closed on use, as Kafka does (KAFKA-18659).
+// v3 record batches and transactional_id (KIP-98) · v5 log start offset · v7 zstd (KIP-110) · v8 record errors
+// (KIP-467) · v9 flexible · v10 current leader (KIP-951) · v12 transactions without AddPartitionsToTxn (KIP-890)
+// · v13 topic ids (KIP-516).
+// Left out: transactions; a transactional_id or a transactional batch is refused with
+// TRANSACTIONAL_ID_AUTHORIZATION_FAILED, since no coordinator could end it.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pgbroker/pgbroker/internal/segstore"
+	"github.com/pgbroker/pgbroker/internal/wire"
+)
+
+const (
+	acksNone   = 0
+	acksLeader = 1
+	acksAll    = -1
+
+	attrCodec         = 0x7 // record batch attributes, DefaultRecordBatch
+	attrTransactional = 0x10
+	codecZstd         = 4
+)
+
+// produceCall is one Produce request between its appends and its answer.
+type produceCall struct {
+	broker  *Broker
+	request *kmsg.ProduceRequest
+	resp    *kmsg.ProduceResponse
+	done    wire.Done
+	waits   []produceWait
+	pending atomic.Int32
+	ended   atomic.Bool
+	timer   *time.Timer
+	failed  bool
+}
+
+// produceWait is an appended batch whose acknowledgement waits for the high watermark.
+type produceWait struct {
+	partition *partition
+	lead      *leadership
+	out       *kmsg.ProduceResponseTopicPartition
+	target    int64
+	cancel    func()
+}
+
+func (b *Broker) handleProduce(_ context.Context, r *wire.Request, done wire.Done) {
+	req := r.Body.(*kmsg.ProduceRequest)
+	c := &produceCall{broker: b, request: req, done: done, resp: req.ResponseKind().(*kmsg.ProduceResponse)}
+	cat := b.catalog.Load()
+	c.resp.Topics = make([]kmsg.ProduceResponseTopic, len(req.Topics))
+	for i := range req.Topics {
+		rt, out := &req.Topics[i], &c.resp.Topics[i]
+		out.Default()
+		out.Topic, out.TopicID = rt.Topic, rt.TopicID
+		out.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(rt.Partitions))
+		t, err := findTopic(cat, req.Version >= 13, rt.Topic, rt.TopicID)
+		for j := range rt.Partitions {
+			p := &out.Partitions[j]
+			p.Default()
+			p.Partition = rt.Partitions[j].Partition
+			c.append(t, err, rt.Partitions[j].Records, p)
+		}
+	}
+	if req.Acks == acksNone {
+		c.answerNothing()
+		return
+	}
+	c.await(time.Duration(max(req.TimeoutMillis, 0)) * time.Millisecond)
+}
+
+// findTopic resolves a topic by id or by name, as the request's version asks.
+func findTopic(cat *catalog, byID bool, name string, id [16]byte) (*topic, error) {
+	if byID {
+		if t, ok := cat.topicByID(id); ok {
+			return t, nil
+		}
+		return nil, errUnknownTopicID
+	}
+	if t, ok := cat.topicByName(name); ok {
+		return t, nil
+	}
+	return nil, errUnknownTopic
+}
+
+// append checks and writes the records of one partition and fills its row of the answer.
+func (c *produceCall) append(t *topic, err error, records []byte, out *kmsg.ProduceResponseTopicPartition) {
+	if t != nil {
+		t.counters.produceRequests.Add(1)
+	}
+	var wait produceWait
+	if err == nil {
+		wait, err = c.appendBatch(t, records, out)
+	}
+	if err != nil {
+		c.refuse(t, err, len(records), out)
+		return
+	}
+	c.waits = append(c.waits, wait)
+}
+
+func (c *produceCall) appendBatch(t *topic, records []byte, out *kmsg.ProduceResponseTopicPartition) (w produceWait, err error) {
+	req := c.request
+	if req.Acks != acksNone && req.Acks != acksLeader && req.Acks != acksAll {
+		return w, errInvalidAcks
+	}
+	if req.TransactionID != nil {
+		return w, errNoTransactions
+	}
+	p, ok := t.partition(out.Partition)
+	if !ok {
+		return w, errUnknownTopic
+	}
+	lead, err := p.leader()
+	if err != nil {
+		return w, err
+	}
+	if req.Acks == acksAll && len(lead.row.ISR) < min(t.effective.MinInsyncReplicas, len(lead.row.Replicas)) {
+		return w, errNotEnoughReplicas
+	}
+	batch, err := segstore.ParseBatch(records)
+	if err != nil {
+		return w, err
+	}
+	if batch.Attributes&attrTransactional != 0 {
+		return w, errNoTransactions
+	}
+	if req.Version < 7 && batch.Attributes&attrCodec == codecZstd {
+		return w, errCompression
+	}
+	done, err := lead.log.AppendLeader(batch, lead.row.Term)
+	if err != nil {
+		return w, err
+	}
+	out.BaseOffset, out.LogAppendTime = done.BaseOffset, done.LogAppendTimeMs
+	out.LogStartOffset = lead.log.Offsets().Start
+	if !done.Duplicate {
+		t.counters.messagesIn.Add(int64(done.Records))
+		t.counters.bytesIn.Add(int64(len(records)))
+	}
+	return produceWait{partition: p, lead: lead, out: out, target: done.LastOffset + 1}, nil
+}
+
+// refuse fills in an error row.
+func (c *produceCall) refuse(t *topic, err error, size int, out *kmsg.ProduceResponseTopicPartition) {
+	c.failed = true
+	out.ErrorCode = codeOf(err)
+	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = -1, -1, -1
+	out.ErrorMessage = messageOf(err)
+	c.broker.noteUnmapped("Produce", err)
+	var re *segstore.RecordError
+	if errors.As(err, &re) && re.Index >= 0 {
+		out.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: re.Index, ErrorMessage: &re.Msg}}
+	}
+	if errors.Is(err, errNotLeader) && t != nil {
+		if p, ok := t.partition(out.Partition); ok {
+			row := p.lead.Load().row
+			out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = row.Leader, row.Term
+		}
+	}
+	c.broker.metrics.produceFailed(t, err, size)
+}
+
+// answerNothing ends an acks=0 request: silence, or a closed connection when something was refused, which is all
+// that Kafka can tell such a client.
+func (c *produceCall) answerNothing() {
+	if c.failed {
+		c.done(wire.Response{}, fmt.Errorf("produce with acks=0: a batch was refused"))
+		return
+	}
+	c.done(wire.Response{}, nil)
+}
+
+// await answers when every batch is below the high watermark, or at the deadline.
+func (c *produceCall) await(timeout time.Duration) {
+	c.pending.Store(1)
+	for i := range c.waits {
+		w := &c.waits[i]
+		if w.lead.log.Offsets().High >= w.target {
+			continue
+		}
+		c.pending.Add(1)
+		w.cancel = w.lead.log.Watch(segstore.BoundHigh, w.target, c.arrived)
+	}
+	if c.pending.Add(-1) == 0 {
+		c.finish()
+		return
+	}
+	c.timer = time.AfterFunc(timeout, c.finish)
+	if c.ended.Load() {
+		c.timer.Stop()
+	}
+}
+
+// arrived counts a wait that is over.
+func (c *produceCall) arrived() {
+	if c.pending.Add(-1) == 0 {
+		c.finish()
+	}
+}
+
+// finish decides each row and answers, once.
+func (c *produceCall) finish() {
+	if !c.ended.CompareAndSwap(false, true) {
+		return
+	}
+	for i := range c.waits {
+		w := &c.waits[i]
+		if w.cancel != nil {
+			w.cancel()
+		}
+		if err := w.outcome(); err != nil {
+			c.refuse(nil, err, 0, w.out)
+		}
+	}
+	c.broker.release(func(err error) {
+		if err != nil {
+			for i := range c.waits {
+				c.refuse(nil, err, 0, c.waits[i].out)
+			}
+		}
+		c.done(wire.Response{Msg: c.resp}, nil)
+	})
+}
+
+// outcome says whether the batch may be acknowledged.
+func (w *produceWait) outcome() error {
+	if w.lead.log.Offsets().High >= w.target {
+		return nil
+	}
+	if err := w.lead.log.Err(); err != nil {
+		return err
+	}
+	if now := w.partition.lead.Load(); now != w.lead {
+		return errNotLeader
+	}
+	return errTimedOut
+}
