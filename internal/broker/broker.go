@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +56,8 @@ type Broker struct {
 	control sync.Mutex
 	state   *stateFile
 	owner   meta.Owner
+	// changing holds one token while a request changes topics; see beginChange.
+	changing chan struct{}
 
 	lease     *coordinator.Lease
 	groups    *coordinator.Groups
@@ -81,6 +85,7 @@ func New(o Options) (*Broker, error) {
 		nodeID:    int32(o.Config.Int("node.id")),
 		listeners: listeners,
 		fatal:     make(chan error, 1),
+		changing:  make(chan struct{}, 1),
 		sessions:  newSessionCache(o.Config.Int("max.incremental.fetch.session.cache.slots")),
 	}
 	b.metrics = newMetrics(o.Registerer, b)
@@ -235,3 +240,15 @@ func (b *Broker) fail(err error) {
 	default:
 	}
 }
+
+// Bootstrap lists the advertised addresses, one per listener. Valid after Start.
+func (b *Broker) Bootstrap() []string {
+	var out []string
+	for _, e := range b.endpoints() {
+		out = append(out, net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
+	}
+	return out
+}
+
+// Abandon closes the listeners of a broker whose Start failed.
+func (b *Broker) Abandon() { b.server.Close() }

@@ -32,6 +32,7 @@ var (
 	errInvalidReplication = errors.New("invalid replication factor")
 	errInvalidAssignment  = errors.New("invalid replica assignment")
 	errInvalidConfig      = errors.New("invalid configuration")
+	errPolicy             = errors.New("not allowed")
 	errSASLMechanism      = errors.New("unsupported SASL mechanism")
 	errSASLState          = errors.New("request is not valid in the connection's SASL state")
 )
@@ -61,6 +62,7 @@ var kafkaCodes = []struct {
 	{errInvalidReplication, kerr.InvalidReplicationFactor},
 	{errInvalidAssignment, kerr.InvalidReplicaAssignment},
 	{errInvalidConfig, kerr.InvalidConfig},
+	{errPolicy, kerr.PolicyViolation},
 	{errSASLMechanism, kerr.UnsupportedSaslMechanism},
 	{errSASLState, kerr.IllegalSaslState},
 	{errNotLeader, kerr.NotLeaderForPartition},
