@@ -1,0 +1,45 @@
+# pgbroker: `make help` lists the targets.
+SHELL := /bin/bash
+GO ?= go
+BIN := bin/pgbroker
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.buildVersion=$(VERSION)
+# The race detector needs a C compiler; without one the tests run without it.
+RACE := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
+PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
+
+.PHONY: help build dev test lint unit test-root compat bench image clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+build: ## build bin/pgbroker, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/pgbroker
+
+dev: build ## run a broker with a private Postgres (ARGS=... are passed on)
+	@exec $(BIN) dev $(ARGS)
+
+test: lint unit ## what every change must pass, as any user
+
+lint: ## gofmt, go vet, staticcheck
+	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); test -z "$$out" || { echo "gofmt: $$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+unit: build ## the Go tests
+	PGBROKER_BINARY=$(CURDIR)/$(BIN) $(GO) test $(RACE) -timeout 8m $(PACKAGES)
+
+test-root: build ## what needs root: containers, loop mounts, network namespaces
+	PGBROKER_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 4m -v ./test/root/...
+
+compat: build ## the foreign clients against this broker
+	test/compat/run
+
+bench: build ## produce and fetch, both durabilities
+	bench/run
+
+image: ## build the container image pgbroker:dev
+	docker build -t pgbroker:dev .
+
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pgbroker/pgbroker/internal/config"
+)
+
+// settingFlags are the flags that configure a broker: serve, dev and migrate share them.
+type settingFlags struct {
+	file     string
+	set      []string
+	logLevel string
+}
+
+const settingsHelp = `Settings have Kafka's names (listeners, log.dirs, log.segment.bytes, ...) plus a
+few of our own (postgres.url, durability, http.listen). Later wins: defaults, the
+--config file (.properties), the environment (KAFKA_LOG_SEGMENT_BYTES or
+PGBROKER_LOG_SEGMENT_BYTES), --set key=value.`
+
+// register adds the flags to a command.
+func (f *settingFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.file, "config", "c", "", "a .properties `file` with settings")
+	flags.StringArrayVar(&f.set, "set", nil, "one setting as `key=value`; may be given again")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// load reads the settings. extra settings win over all others; warnings go to log.
+func (f *settingFlags) load(log *slog.Logger, extra ...string) (*config.Config, error) {
+	cfg, warnings, err := config.Load(config.Sources{
+		File: f.file, Read: os.ReadFile, Env: os.Environ(), Set: append(append([]string(nil), f.set...), extra...),
+	})
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	for _, w := range warnings {
+		log.Warn(w)
+	}
+	return cfg, nil
+}
+
+// logger writes text to a terminal and JSON elsewhere.
+func (f *settingFlags) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(strings.ToUpper(f.logLevel))); err != nil {
+		return nil, usagef("--log-level %q: use debug, info, warn or error", f.logLevel)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if isTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	}
+	return slog.New(slog.NewJSONHandler(w, opts)), nil
+}
+
+// printConfig writes the settings as a .properties file: those that were set, or all.
+func printConfig(w io.Writer, cfg *config.Config, all bool) {
+	for _, e := range cfg.DescribeBroker() {
+		if !all && cfg.Source(e.Name) == config.Default {
+			continue
+		}
+		value := e.Value
+		if e.Sensitive {
+			value = "(hidden)"
+		}
+		_, _ = fmt.Fprintf(w, "%s=%s\n", e.Name, value)
+	}
+}
+
+// postgresIsPrivate reports whether dev started the Postgres itself.
+func (f *settingFlags) postgresIsPrivate(n *node) bool {
+	given, err := f.load(quietLogger())
+	return err == nil && given.String("postgres.url") == ""
+}
+
+// quietLogger drops what was logged already.
+func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
