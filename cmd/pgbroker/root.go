@@ -104,6 +104,8 @@ func newRootCmd(g *globals) *cobra.Command {
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
 		RunE:          needSubcommand,
+
+		SuggestionsMinimumDistance: 2,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return g.begin(cmd)
 		},
@@ -222,7 +224,11 @@ func useColor(g *globals, w io.Writer) bool {
 
 // notef prints a line for people on stderr, unless --quiet.
 func (g *globals) notef(cmd *cobra.Command, format string, args ...any) {
+	g.printNote(cmd.ErrOrStderr(), format, args...)
+}
+
+func (g *globals) printNote(stderr io.Writer, format string, args ...any) {
 	if !g.quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
+		fmt.Fprintf(stderr, format+"\n", args...)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"fmt"
 	"io"
 	"slices"
@@ -28,7 +29,7 @@ func newTopicCmd(g *globals) *cobra.Command {
 // topicItem is a topic in JSON, in the short form of lists.
 type topicItem struct {
 	Name       string     `json:"name"`
-	ID         string     `json:"id,omitempty"` // hex, absent when the broker gives none
+	ID         string     `json:"id,omitempty"` // as Kafka writes a Uuid; absent when the broker gives none
 	Internal   bool       `json:"internal"`
 	Partitions int        `json:"partitions"`
 	Replicas   int        `json:"replicas"`
@@ -43,10 +44,13 @@ func newTopicItem(d kadm.TopicDetail) topicItem {
 		Replicas: d.Partitions.NumReplicas(), Error: newItemError(d.Err),
 	}
 	if d.ID != (kadm.TopicID{}) {
-		it.ID = d.ID.String()
+		it.ID = topicID(d.ID)
 	}
 	return it
 }
+
+// topicID writes an id as Kafka's Uuid.toString does: base64 for URLs without padding.
+func topicID(id kadm.TopicID) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
 func newTopicListCmd(g *globals) *cobra.Command {
 	var internal bool

@@ -91,7 +91,7 @@ func (c *client) createTopics(cmd *cobra.Command, names []string, f topicCreateF
 		}
 		result := topicResult{Name: name, Status: done, Partitions: max(a.NumPartitions, 0), Replicas: max(a.ReplicationFactor, 0)}
 		if a.ID != (kadm.TopicID{}) && err == nil {
-			result.ID = a.ID.String()
+			result.ID = topicID(a.ID)
 		}
 		switch {
 		case errors.Is(err, kerr.TopicAlreadyExists) && f.ifNotExists:
