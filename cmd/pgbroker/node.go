@@ -80,7 +80,7 @@ func (n *node) start(ctx context.Context) error {
 	}
 	b, err := broker.New(broker.Options{
 		Config: n.cfg, Store: n.store, Segments: n.segments, FS: vfs.OS{}, Dir: n.dir, Durability: n.mode,
-		Log: n.log, Registerer: n.registry, Software: version(), BootID: bootID(),
+		Log: n.log, Registerer: n.registry, Software: readVersion().Version, BootID: bootID(),
 	})
 	if err != nil {
 		return &exitError{exitUsage, err}

@@ -9,6 +9,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// buildVersion is set by the linker (-X main.buildVersion=...); "" leaves it to the Go toolchain's stamp.
+var buildVersion string
+
 // versionInfo is what the Go toolchain stamped into this binary.
 type versionInfo struct {
 	Version  string `json:"version"`            // of the module, (devel) when built in a work tree
@@ -29,6 +32,9 @@ func readVersion() versionInfo {
 	}
 	if info.Main.Version != "" {
 		v.Version = info.Main.Version
+	}
+	if buildVersion != "" {
+		v.Version = buildVersion
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
