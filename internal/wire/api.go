@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"io"
-	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -13,7 +12,8 @@ import (
 type API struct {
 	Key      int16
 	Min, Max int16 // versions that are decoded; any other closes the connection (ApiVersions apart)
-	// AdvertisedMin is what ApiVersions shows instead of Min, where old clients look for it (Produce, KAFKA-18659).
+	// AdvertisedMin is what ApiVersions shows as the minimum: Min, or less where old clients look for it
+	// (Produce shows 0, KAFKA-18659).
 	AdvertisedMin int16
 	// Pipelined requests start while earlier pipelined ones of the same connection still wait for their reply
 	// (Produce, OffsetCommit, Heartbeat). Any other request starts when all replies before it are decided.
@@ -27,10 +27,12 @@ type API struct {
 // is inside the response; an error means: log once and close the connection.
 type Handler func(ctx context.Context, req *Request, done Done)
 
-// Done hands over the response. The zero Response sends nothing (acks=0).
+// Done hands over the response. The zero Response sends nothing (acks=0). With an error the replies before this
+// one are sent, then the response if there is one, and the connection is closed.
 type Done func(Response, error)
 
-// Request is one decoded frame. Body's byte slices point into the frame, which lives until done was called.
+// Request is one decoded frame. Body's byte slices point into the frame, which lives until done was called (and
+// has encoded Msg, so that a response may repeat bytes of its request). Strings are copies and live on.
 type Request struct {
 	Conn          *Conn
 	Key, Version  int16
@@ -70,26 +72,17 @@ type Listener struct {
 	Address string // host:port, port 0 picks one
 }
 
-// Limits are what a client controls, bounded. Zero means Kafka's default for the property named.
+// Limits are what a client controls, bounded. Zero means Kafka's default for the property named, except where a
+// field says otherwise.
 type Limits struct {
 	MaxRequestBytes    int32         // socket.request.max.bytes
 	MaxConnections     int           // max.connections
 	MaxConnectionsByIP int           // max.connections.per.ip
 	MaxIdle            time.Duration // connections.max.idle.ms
-	QueuedBytes        int64         // queued.max.request.bytes: frames in memory over all connections
-	MaxInFlight        int           // pipelined requests of one connection
-	SendBuffer         int           // socket.send.buffer.bytes, -1 the system's
-	ReceiveBuffer      int           // socket.receive.buffer.bytes
-}
-
-// ConnInfo is what a handler may know of a connection.
-type ConnInfo interface {
-	ID() uint64                       // rises with each accepted connection
-	Listener() string                 // the listener's name
-	RemoteAddr() net.Addr             // "/10.0.0.7" form is made by the caller
-	Software() (name, version string) // from ApiVersions v3+
-	SetSoftware(name, version string)
-	// Context ends when the connection does.
-	Context() context.Context
-	// Value and SetValue keep one handler-owned value per key (fetch sessions and such need none of it).
+	// queued.max.request.bytes: memory of received frames and what they decode to, over all connections. Kafka's
+	// default is no limit; zero or less means DefaultQueuedBytes here. One frame may exceed it by its own size.
+	QueuedBytes   int64
+	MaxInFlight   int // requests of one connection that are not answered yet; 0 is DefaultMaxInFlight
+	SendBuffer    int // socket.send.buffer.bytes; 0 or less leaves it to the system
+	ReceiveBuffer int // socket.receive.buffer.bytes; likewise
 }

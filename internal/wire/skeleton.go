@@ -1,4 +1,0 @@
-package wire
-
-// Conn is one client connection; see ConnInfo for what handlers may use.
-type Conn struct{ ConnInfo }

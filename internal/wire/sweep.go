@@ -1,0 +1,85 @@
+package wire
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	minSweep = 10 * time.Millisecond
+	maxSweep = time.Second
+)
+
+// watch is what the sweep remembers of a connection between its rounds, in Server.clock time.
+type watch struct {
+	writeSince, readSince int64
+	written               uint64
+	received, seen        uint64
+}
+
+// sweep closes idle and stalled connections. One goroutine looks at all of them, once a second: a timer for each
+// read and write would cost more than the connections do.
+func (s *Server) sweep() {
+	every := maxSweep
+	if s.limits.MaxIdle > 0 {
+		every = min(max(s.limits.MaxIdle/8, minSweep), maxSweep)
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-t.C:
+		}
+		now, pressed := s.clock(), s.queued.pressed()
+		for _, c := range s.connections() {
+			if limit, err := c.overdue(now, pressed); err != nil {
+				s.observer.Rejected(limit)
+				c.close(&goneError{err})
+			}
+		}
+	}
+}
+
+// overdue says which limit of time the connection has passed. pressed means that others wait for memory.
+func (c *Conn) overdue(now int64, pressed bool) (limit string, err error) {
+	c.mu.Lock()
+	busy, writing := c.queue.len() > 0 || c.unsent.replies > 0, c.writing
+	c.mu.Unlock()
+	w := &c.watch
+	received := c.in.progress.Load()
+	if received != w.seen {
+		w.seen = received
+		c.lastActive.Store(now)
+	}
+	stall := int64(stallTime)
+	if idle := int64(c.srv.limits.MaxIdle); idle > 0 {
+		stall = min(stall, idle)
+		if !busy && now-c.lastActive.Load() > idle {
+			return LimitIdle, fmt.Errorf("idle for %v", time.Duration(now-c.lastActive.Load()).Round(time.Millisecond))
+		}
+	}
+	if written := c.written(); !writing || written != w.written {
+		w.written, w.writeSince = written, now
+	} else if now-w.writeSince > stall {
+		return LimitStalledWrite, fmt.Errorf("the client took no byte of its replies for %v", time.Duration(stall))
+	}
+	// A slow upload is welcome until others wait for the memory that it holds.
+	if !c.in.partial.Load() || !pressed {
+		w.readSince = now
+		w.received = received
+	} else if now-w.readSince > stall {
+		if received-w.received < uint64(stall/int64(time.Second))*minUploadRate {
+			return LimitQueuedBytes, fmt.Errorf("a frame came too slowly while others waited for memory")
+		}
+		w.readSince, w.received = now, received
+	}
+	return "", nil
+}
+
+// minUploadRate in bytes per second.
+const minUploadRate = 4 << 10
+
+// written is a number that changes while the client takes bytes.
+func (c *Conn) written() uint64 { return c.sent.Load() }
