@@ -36,7 +36,7 @@ compat: build ## the foreign clients against this broker
 	test/compat/run
 
 bench: build ## produce and fetch, both durabilities
-	bench/run
+	$(GO) run ./bench $(ARGS)
 
 image: ## build the container image pgbroker:dev
 	docker build -t pgbroker:dev .
