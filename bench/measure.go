@@ -212,4 +212,3 @@ func (l *latencies) quantile(q float64) time.Duration {
 	defer l.mu.Unlock()
 	return time.Duration(l.hist.ValueAtQuantile(q))
 }
-
