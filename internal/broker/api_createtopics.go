@@ -246,6 +246,9 @@ func (b *Broker) planTopic(live []int32, spec topicSpec) (plan meta.NewTopic, er
 			return plan, fmt.Errorf("%w: %w", errInvalidConfig, err)
 		}
 	}
+	if _, err := b.cfg.Topic(spec.configs); err != nil {
+		return plan, fmt.Errorf("%w: %w", errInvalidConfig, err)
+	}
 	return meta.NewTopic{ID: newTopicID(), Name: spec.name, Configs: spec.configs, Replicas: replicas}, nil
 }
 

@@ -33,8 +33,10 @@ var (
 	errInvalidAssignment  = errors.New("invalid replica assignment")
 	errInvalidConfig      = errors.New("invalid configuration")
 	errPolicy             = errors.New("not allowed")
-	errSASLMechanism      = errors.New("unsupported SASL mechanism")
+	errDeletionDisabled   = errors.New("deletion of topics is switched off by delete.topic.enable")
 	errSASLState          = errors.New("request is not valid in the connection's SASL state")
+	errEndpointMismatch   = errors.New("this is a broker, not a controller")
+	errEndpointType       = errors.New("unknown endpoint type")
 )
 
 // kafkaCodes maps every sentinel to Kafka's error. The first match of errors.Is counts; a test asserts that every
@@ -63,8 +65,10 @@ var kafkaCodes = []struct {
 	{errInvalidAssignment, kerr.InvalidReplicaAssignment},
 	{errInvalidConfig, kerr.InvalidConfig},
 	{errPolicy, kerr.PolicyViolation},
-	{errSASLMechanism, kerr.UnsupportedSaslMechanism},
+	{errDeletionDisabled, kerr.TopicDeletionDisabled},
 	{errSASLState, kerr.IllegalSaslState},
+	{errEndpointMismatch, kerr.MismatchedEndpointType},
+	{errEndpointType, kerr.UnsupportedEndpointType},
 	{errNotLeader, kerr.NotLeaderForPartition},
 	{errOffline, kerr.KafkaStorageError},
 

@@ -1,0 +1,97 @@
+package broker
+
+// DescribeConfigs (key 32), versions 1 to 4. v1 source and synonyms (KIP-226) · v3 type and documentation (KIP-569) ·
+// v4 flexible.
+// Left out: BROKER_LOGGER (no per-logger levels here). GROUP and CLIENT_METRICS resources have no properties yet and are
+// answered with none, as is the cluster-wide broker default (an empty broker name), which nothing can set.
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pgbroker/pgbroker/internal/config"
+	"github.com/pgbroker/pgbroker/internal/wire"
+)
+
+func (b *Broker) handleDescribeConfigs(_ context.Context, r *wire.Request, done wire.Done) {
+	req := r.Body.(*kmsg.DescribeConfigsRequest)
+	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+	cat := b.catalog.Load()
+	for _, asked := range req.Resources {
+		entries, err := b.describeResource(cat, asked.ResourceType, asked.ResourceName)
+		row := kmsg.NewDescribeConfigsResponseResource()
+		row.ResourceType, row.ResourceName = asked.ResourceType, asked.ResourceName
+		row.ErrorCode, row.ErrorMessage = codeOf(err), messageOf(err)
+		for _, e := range entries {
+			if len(asked.ConfigNames) == 0 || slices.Contains(asked.ConfigNames, e.Name) {
+				row.Configs = append(row.Configs, configRow(e, req))
+			}
+		}
+		resp.Resources = append(resp.Resources, row)
+	}
+	done(wire.Response{Msg: resp}, nil)
+}
+
+// describeResource is every property of a resource.
+func (b *Broker) describeResource(cat *catalog, kind kmsg.ConfigResourceType, name string) ([]config.Entry, error) {
+	switch kind {
+	case kmsg.ConfigResourceTypeTopic:
+		if err := validTopicName(name); err != nil {
+			return nil, err
+		}
+		t, ok := cat.topicByName(name)
+		if !ok {
+			return nil, errUnknownTopic
+		}
+		return b.cfg.DescribeTopic(t.configs), nil
+	case kmsg.ConfigResourceTypeBroker:
+		if name == "" {
+			return nil, nil
+		}
+		if err := b.checkBrokerName(name); err != nil {
+			return nil, err
+		}
+		return b.cfg.DescribeBroker(), nil
+	case kmsg.ConfigResourceTypeGroupConfig, kmsg.ConfigResourceTypeClientMetrics:
+		return nil, nil
+	}
+	return nil, unsupportedResource(kind)
+}
+
+// checkBrokerName accepts this broker's id only.
+func (b *Broker) checkBrokerName(name string) error {
+	if id, err := strconv.ParseInt(name, 10, 32); err != nil || int32(id) != b.nodeID {
+		return fmt.Errorf("%w: broker %q was asked and this is broker %d", errInvalidRequest, name, b.nodeID)
+	}
+	return nil
+}
+
+func unsupportedResource(kind kmsg.ConfigResourceType) error {
+	return fmt.Errorf("%w: configuration resources of type %d are not supported", errInvalidRequest, int8(kind))
+}
+
+// configRow is an entry as the request wants to see it.
+func configRow(e config.Entry, req *kmsg.DescribeConfigsRequest) kmsg.DescribeConfigsResponseResourceConfig {
+	row := kmsg.NewDescribeConfigsResponseResourceConfig()
+	row.Name, row.Value, row.ReadOnly, row.IsSensitive = e.Name, entryValue(e), e.ReadOnly, e.Sensitive
+	row.Source, row.IsDefault = kmsg.ConfigSource(e.Source), e.Source == config.SourceDefault
+	row.ConfigType = kmsg.ConfigType(e.Type)
+	if req.IncludeDocumentation {
+		row.Documentation = &e.Doc
+	}
+	if req.IncludeSynonyms {
+		for _, s := range e.Synonyms {
+			syn := kmsg.NewDescribeConfigsResponseResourceConfigConfigSynonym()
+			syn.Name, syn.Source = s.Name, kmsg.ConfigSource(s.Source)
+			if !s.Null && !e.Sensitive {
+				syn.Value = &s.Value
+			}
+			row.ConfigSynonyms = append(row.ConfigSynonyms, syn)
+		}
+	}
+	return row
+}
