@@ -43,10 +43,10 @@ func findBinaries(ctx context.Context, want int) (string, error) {
 
 func checkMajor(major, want int) error {
 	if want != 0 && major != want {
-		return fmt.Errorf("Postgres %d here, the cluster was made by %d", major, want)
+		return fmt.Errorf("version %d, and the cluster was made by Postgres %d", major, want)
 	}
 	if major < oldestMajor {
-		return fmt.Errorf("Postgres %d is too old, %d or newer is needed", major, oldestMajor)
+		return fmt.Errorf("version %d is too old, Postgres %d or newer is needed", major, oldestMajor)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func chooseIdentity(cluster string) (identity, error) {
 		}
 		return identity{uid: uid, gid: gid, name: name, drop: true}, nil
 	}
-	return identity{}, errors.New("Postgres does not run as root, and there is no user postgres or nobody to change to")
+	return identity{}, errors.New("no user postgres or nobody to run Postgres as, which refuses to run as root")
 }
 
 // give makes path belong to the identity when it is not that of this process.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -97,17 +98,11 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 // startError is a postmaster that ended instead of becoming ready.
 type startError struct{ log string }
 
+// linePrefix is what log_line_prefix of this package and of Postgres itself put before a message.
+var linePrefix = regexp.MustCompile(`(?m)^\S+ \S+ \S+ \[\d+\] `)
+
 func (e *startError) Error() string {
-	var fatal []string
-	for line := range strings.SplitSeq(e.log, "\n") {
-		if strings.Contains(line, "FATAL") || strings.Contains(line, "HINT") {
-			fatal = append(fatal, strings.TrimSpace(line))
-		}
-	}
-	if len(fatal) == 0 {
-		return "the private Postgres ended at once: " + lastLines(e.log, 3)
-	}
-	return "the private Postgres ended at once: " + strings.Join(fatal, "; ")
+	return "the private Postgres ended at once: " + lastLines(linePrefix.ReplaceAllString(e.log, ""), 3)
 }
 
 // portTaken tells that somebody else got the port first.
