@@ -77,6 +77,9 @@ func (b *budget) grantLocked(l *lease, n int64) bool {
 // wakeLocked serves the line. Those that hold something may pass those that do not: they are what the others
 // wait for.
 func (b *budget) wakeLocked() {
+	if b.used <= b.max {
+		b.overdrawn = nil
+	}
 	for again := true; again; {
 		again = false
 		for i, w := range b.waiting {
@@ -91,21 +94,22 @@ func (b *budget) wakeLocked() {
 }
 
 // give returns all that the lease holds.
-func (l *lease) give() {
+func (l *lease) give() { l.shrink(l.held) }
+
+// shrink returns n bytes.
+func (l *lease) shrink(n int64) {
 	b := l.budget
-	if b == nil || l.held == 0 {
+	if b == nil || n <= 0 {
 		return
 	}
 	b.mu.Lock()
-	b.used -= l.held
-	l.held = 0
-	if b.overdrawn == l {
+	defer b.mu.Unlock()
+	b.used -= n
+	l.held -= n
+	if b.overdrawn == l && l.held == 0 {
 		b.overdrawn = nil
 	}
-	if len(b.waiting) > 0 {
-		b.wakeLocked()
-	}
-	b.mu.Unlock()
+	b.wakeLocked()
 }
 
 // pressed says whether somebody waits for memory.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,6 @@ type Conn struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	log      *slog.Logger
-	// ended is closed when the reader has returned.
-	ended chan struct{}
 
 	lastClientID string // of the reader
 
@@ -83,9 +82,10 @@ func (c *Conn) Software() (name, version string) {
 
 // SetSoftware is called by the handler of ApiVersions, which has checked both.
 func (c *Conn) SetSoftware(name, version string) {
+	now := Software{strings.ToValidUTF8(name, "?"), strings.ToValidUTF8(version, "?")}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.software = Software{name, version}
+	c.software = now
 }
 
 // Value returns what SetValue kept under key, nil if nothing. Keys are of a type of the caller's, as in context.

@@ -95,7 +95,10 @@ func (c *Conn) serve(f *frame) error {
 	p.started = time.Now()
 	if p.mismatch {
 		p.finish(Response{}, nil)
-	} else if err := p.decode(); err != nil {
+	} else if err := p.decode(c.ctx); err != nil {
+		if rich := (*tooRichError)(nil); errors.As(err, &rich) {
+			c.srv.observer.Rejected(LimitQueuedBytes)
+		}
 		p.finish(Response{}, err)
 	} else {
 		c.handle(p)
@@ -131,7 +134,7 @@ func (c *Conn) parse(p *pending) error {
 	if p.body, err = h.parseClient(rest, p.route.flexible(h.version)); err != nil {
 		return fmt.Errorf("%s v%d: %w", p.route.name, h.version, err)
 	}
-	p.ClientID = c.clientID(h.clientID)
+	p.ClientID, p.name = c.clientID(h.clientID), p.route.name
 	return nil
 }
 

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -25,8 +26,9 @@ type Registry struct {
 type route struct {
 	API
 	name        string
-	flexibleMin int16 // first version with tagged fields in the headers (KIP-482); above Max if none
-	weight      int   // see decodedWeight
+	flexibleMin int16   // first version with tagged fields in the headers (KIP-482); above Max if none
+	weights     []int64 // of each version from Min: see decodedWeights
+	shape       *shape  // of the decoded request; nil if its memory does not depend on its input
 }
 
 // NewRegistry checks the list: no key twice, no empty range, none that kmsg cannot encode.
@@ -74,7 +76,8 @@ func newRoute(a API) (*route, error) {
 		}
 		rt.flexibleMin = v
 	}
-	rt.weight = decodedWeight(a.Key, a.Min, a.Max)
+	rt.weights = decodedWeights(a.Key, a.Min, a.Max)
+	rt.shape = shapeOf(reflect.TypeOf(msg))
 	return rt, nil
 }
 

@@ -60,13 +60,6 @@ func (r *reply) release() {
 	r.segments = nil
 }
 
-func (p *pending) decode() error {
-	msg, err := decode(p.route, p.Version, p.body)
-	p.Body = msg
-	p.name = requestName(p.route, msg)
-	return err
-}
-
 // requestName tells a follower's Fetch from a consumer's.
 func requestName(rt *route, msg kmsg.Request) string {
 	if f, ok := msg.(*kmsg.FetchRequest); ok && (f.ReplicaID >= 0 && f.Version < 15 || f.ReplicaState.ID >= 0 && f.Version >= 15) {
@@ -104,11 +97,11 @@ func (p *pending) finish(resp Response, err error) {
 	start := c.out.size.replies > 0 && !c.writing && c.handling != p
 	if start {
 		c.writing = true
+		c.srv.writers.Add(1)
 	}
 	c.turn.Broadcast()
 	c.mu.Unlock()
 	if start {
-		c.srv.writers.Add(1)
 		go func() {
 			defer c.srv.writers.Done()
 			c.write()

@@ -60,7 +60,9 @@ func (c *Conn) overdue(now int64, pressed bool) (limit string, err error) {
 			return LimitIdle, fmt.Errorf("idle for %v", time.Duration(now-c.lastActive.Load()).Round(time.Millisecond))
 		}
 	}
-	if written := c.written(); !writing || written != w.written {
+	if !writing {
+		w.writeSince = now
+	} else if written := c.written(); written != w.written {
 		w.written, w.writeSince = written, now
 	} else if now-w.writeSince > stall {
 		return LimitStalledWrite, fmt.Errorf("the client took no byte of its replies for %v", time.Duration(stall))
@@ -81,5 +83,6 @@ func (c *Conn) overdue(now int64, pressed bool) (limit string, err error) {
 // minUploadRate in bytes per second.
 const minUploadRate = 4 << 10
 
-// written is a number that changes while the client takes bytes.
-func (c *Conn) written() uint64 { return c.sent.Load() }
+// written is a number that changes while the client takes bytes: those handed to the system, and where the system
+// tells, those that the client has acknowledged, since one sendfile of a large payload is a single call.
+func (c *Conn) written() uint64 { return c.sent.Load() + acknowledged(c.sock) }
