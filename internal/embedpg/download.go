@@ -46,7 +46,7 @@ func downloadTo(ctx context.Context, cache string, major int, version embeddedpo
 	if err != nil {
 		return "", fmt.Errorf("lock the download cache %s: %w", cache, err)
 	}
-	defer lock.Close()
+	defer unlockFile(lock)
 
 	target := filepath.Join(cache, "postgres-"+string(version))
 	bin := filepath.Join(target, "bin")

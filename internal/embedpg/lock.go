@@ -37,6 +37,13 @@ func lockOwner(l layout) (*os.File, error) {
 	return f, nil
 }
 
+// unlockFile releases a lock and closes its file. Closing alone would leave it to any process that was being started at
+// that moment, until its exec closes the inherited descriptor.
+func unlockFile(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	f.Close()
+}
+
 // lockFile waits for an exclusive lock until the context ends.
 func lockFile(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

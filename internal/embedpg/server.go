@@ -279,7 +279,7 @@ func (s *Server) unlock() {
 	if s.sockets != "" && s.sockets != s.dir.sockets() {
 		_ = os.Remove(s.sockets) // one of the temporary directory; empty once Postgres has ended
 	}
-	s.lock.Close()
+	unlockFile(s.lock)
 	s.lock = nil
 }
 

@@ -127,12 +127,33 @@ func TestStartStopStart(t *testing.T) {
 	}
 }
 
-func TestSecretsOnDisk(t *testing.T) {
+// TestOneCluster runs, one after the other, what needs no cluster of its own: making one takes a second.
+func TestOneCluster(t *testing.T) {
 	t.Parallel()
 	dir := ownDir(t)
 	if _, err := embedpg.URLOf(dir, "postgres"); err == nil {
 		t.Error("a URL before there is anything")
 	}
+	// What a process leaves that is killed while it makes a cluster.
+	if err := os.MkdirAll(filepath.Join(dir, "pgdata.new", "base"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, dir string)
+	}{
+		{"secrets on disk", testSecretsOnDisk},
+		{"one owner at a time", testOneOwnerAtATime},
+		{"pause and resume", testPauseAndResume},
+		{"ports", testPorts},
+		{"a stranger with the old pid", testStrangerWithTheOldPid},
+		{"a start says what Postgres said", testStartSaysWhatPostgresSaid}, // last: it breaks the cluster
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, dir) })
+	}
+}
+
+func testSecretsOnDisk(t *testing.T, dir string) {
 	server := start(t, embedpg.Options{DataDir: dir})
 	info, err := os.Stat(filepath.Join(dir, "password"))
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -159,9 +180,7 @@ func mustRead(t *testing.T, path string) []byte {
 	return text
 }
 
-func TestOneOwnerAtATime(t *testing.T) {
-	t.Parallel()
-	dir := ownDir(t)
+func testOneOwnerAtATime(t *testing.T, dir string) {
 	server := start(t, embedpg.Options{DataDir: dir})
 	_, err := embedpg.Start(t.Context(), embedpg.Options{DataDir: dir})
 	want := fmt.Sprintf("%s is in use by the process %d; stop it or choose another data directory", dir, os.Getpid())
@@ -173,9 +192,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 	}
 }
 
-func TestPorts(t *testing.T) {
-	t.Parallel()
-	dir := ownDir(t)
+func testPorts(t *testing.T, dir string) {
 	server := start(t, embedpg.Options{DataDir: dir})
 	stop(t, server)
 	// Somebody else takes the port while the server is down.
@@ -222,9 +239,8 @@ func TestCrashesAndRestart(t *testing.T) {
 	}
 }
 
-func TestPauseAndResume(t *testing.T) {
-	t.Parallel()
-	server := start(t, embedpg.Options{DataDir: ownDir(t)})
+func testPauseAndResume(t *testing.T, dir string) {
+	server := start(t, embedpg.Options{DataDir: dir})
 	if len(server.Pids()) < 4 {
 		t.Errorf("processes %v: the postmaster's children are missing", server.Pids())
 	}
@@ -321,11 +337,9 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestStrangerWithTheOldPid: the pid in postmaster.pid was given to another program since. That one is left alone, and
+// testStrangerWithTheOldPid: the pid in postmaster.pid was given to another program since. That one is left alone, and
 // the server starts.
-func TestStrangerWithTheOldPid(t *testing.T) {
-	t.Parallel()
-	dir := ownDir(t)
+func testStrangerWithTheOldPid(t *testing.T, dir string) {
 	server := start(t, embedpg.Options{DataDir: dir})
 	old := mustRead(t, filepath.Join(dir, "pgdata", "postmaster.pid"))
 	stop(t, server)
@@ -365,18 +379,7 @@ func TestLongPath(t *testing.T) {
 	}
 }
 
-func TestHalfMadeClusterIsMadeAgain(t *testing.T) {
-	t.Parallel()
-	dir := ownDir(t)
-	if err := os.MkdirAll(filepath.Join(dir, "pgdata.new", "base"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	start(t, embedpg.Options{DataDir: dir})
-}
-
-func TestStartSaysWhatPostgresSaid(t *testing.T) {
-	t.Parallel()
-	dir := ownDir(t)
+func testStartSaysWhatPostgresSaid(t *testing.T, dir string) {
 	stop(t, start(t, embedpg.Options{DataDir: dir}))
 	conf := filepath.Join(dir, "pgdata", "postgresql.conf")
 	if err := os.WriteFile(conf, append(mustRead(t, conf), "shared_buffers = much\n"...), 0o600); err != nil {
