@@ -27,6 +27,7 @@ type topic struct {
 	configs    map[string]string // overridden properties only
 	effective  config.Topic
 	partitions []*partition // index = partition id
+	counters   *topicCounters
 }
 
 func (c *catalog) topicByName(name string) (*topic, bool) {
@@ -73,6 +74,11 @@ func (b *Broker) newCatalog(m meta.Catalog) (*catalog, error) {
 		var old *topic
 		if last != nil {
 			old = last.byID[row.ID]
+		}
+		if old != nil {
+			t.counters = old.counters
+		} else {
+			t.counters = new(topicCounters)
 		}
 		for n := range row.Partitions {
 			var p *partition

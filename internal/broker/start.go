@@ -173,6 +173,7 @@ func (b *Broker) dropDeleted(last, next *catalog) {
 			continue
 		}
 		gone = append(gone, id)
+		b.metrics.retire(t.counters)
 		for _, p := range t.partitions {
 			p.end(errUnknownTopic)
 			if err := b.segments.Delete(id, p.key.partition); err != nil {
