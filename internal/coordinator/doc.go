@@ -1,0 +1,33 @@
+// Package coordinator decides for consumer groups and for leadership. It knows no socket, no SQL and no Kafka message.
+//
+// A group (classic protocol, KIP-62, KIP-345, KIP-394, KIP-814) is a pure state machine:
+//
+//	           first Join                    all joined, or the wait is over
+//	Empty ───────────────▶ PreparingRebalance ─────────────▶ CompletingRebalance
+//	  ▲                      ▲          ▲                          │      │
+//	  │ last member gone     │          │ Join, Leave, expiry      │      │ Sync of the leader,
+//	  └──────────────────────┘          └──────────────────────────┘      │ stored
+//	                         ▲   Join, Leave, expiry                      ▼
+//	                         └───────────────────────────────────────── Stable
+//
+// Every event goes decide → persist → apply → reply. A decision is made on a copy of the group; the copy becomes the
+// group, and its replies leave, when what must be stored is stored. While that is under way, heartbeats and reads are
+// answered from the group as it is and everything else about that group waits. Stored are: a stable generation with
+// members, metadata and assignments in one change (at the leader's Sync), the replacement of a static member, members
+// that leave or expire, the end of the last member, deletions, and offsets. Heartbeats and a rebalance under way store
+// nothing. A stored group with members and without a protocol was rebalancing when it was stored.
+//
+// What holds:
+//   - the generation rises by one for each completed rebalance and never falls while the group exists;
+//   - loading the stored rows gives the group that was stable, so a restart of the broker makes nobody rebalance;
+//   - no session, pending id or rebalance ends while Postgres is away or while this process was stopped; afterwards
+//     each gets its full timeout again;
+//   - every request is answered exactly once, and one that waits for Postgres at the latest after
+//     offsets.commit.timeout.ms.
+//
+// Groups are spread over meta.Shards shards, each a goroutine that owns its groups. One committer writes what all
+// shards have decided, many changes to one transaction, at most one under way for a shard.
+//
+// The package also has the pure leadership functions and the Lease that says whether this process may still answer.
+// It does not have the consumer protocol of KIP-848 or transactions yet.
+package coordinator

@@ -1,0 +1,93 @@
+package coordinator
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// callHangs is how long a store call may take before Postgres counts as away: stopped processes do not fail calls,
+	// they leave them hanging.
+	callHangs = time.Second
+	// tickEvery is how often the health is looked at; a gap of pauseGap between two looks means that this process was
+	// stopped and could not hear heartbeats.
+	tickEvery = 500 * time.Millisecond
+	pauseGap  = 2 * time.Second
+)
+
+// health knows whether members may be judged by their silence. They may not while Postgres is away, or when this
+// process itself stood still. Each time that ends, epoch rises and every timeout starts again.
+type health struct {
+	mu       sync.Mutex
+	calls    map[uint64]time.Time // store calls under way, by when they began
+	lastCall uint64
+	down     bool // the lease says so
+	failed   bool // our last finished call says so
+	away     bool
+	epoch    uint64
+	lastTick time.Time
+}
+
+func newHealth(now time.Time) *health {
+	return &health{calls: map[uint64]time.Time{}, lastTick: now}
+}
+
+// begin notes a store call; end takes its id.
+func (h *health) begin(now time.Time) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lastCall++
+	h.calls[h.lastCall] = now
+	return h.lastCall
+}
+
+// end notes how a store call ended: unreachable is true when Postgres could not be reached.
+func (h *health) end(id uint64, now time.Time, unreachable bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.observeLocked(now)
+	delete(h.calls, id)
+	h.failed = unreachable
+	h.observeLocked(now)
+}
+
+// setUp is what somebody else knows: the lease loop renews twice a second.
+func (h *health) setUp(now time.Time, up bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.down = !up
+	if up {
+		h.failed = false
+	}
+	h.observeLocked(now)
+}
+
+// tick is called every tickEvery.
+func (h *health) tick(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now.Sub(h.lastTick) > pauseGap {
+		h.epoch++
+	}
+	h.lastTick = now
+	h.observeLocked(now)
+}
+
+// judge says whether deadlines count now, and the epoch they must have been set in.
+func (h *health) judge(now time.Time) (frozen bool, epoch uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.observeLocked(now)
+	return h.away || now.Sub(h.lastTick) > pauseGap, h.epoch
+}
+
+func (h *health) observeLocked(now time.Time) {
+	away := h.down || h.failed
+	for _, began := range h.calls {
+		away = away || now.Sub(began) > callHangs
+	}
+	if h.away && !away {
+		h.epoch++
+	}
+	h.away = away
+}

@@ -1,0 +1,48 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of the coordinator; the nil Registerer's are counted and shown nowhere.
+type metrics struct {
+	commits    *prometheus.CounterVec
+	decisions  prometheus.Counter
+	storeTime  prometheus.Histogram
+	rebalances prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		commits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pgbroker_group_commits_total", Help: "Transactions with changes of groups and offsets, by result.",
+		}, []string{"result"}),
+		decisions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pgbroker_group_changes_total", Help: "Decisions about groups and offsets that were sent to Postgres, many to one transaction.",
+		}),
+		storeTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pgbroker_group_store_seconds", Help: "Time of the coordinator's calls to Postgres.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5},
+		}),
+		rebalances: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pgbroker_group_rebalances_total", Help: "Generations that became stable.",
+		}),
+	}
+	if r != nil {
+		r.MustRegister(m.commits, m.decisions, m.storeTime, m.rebalances)
+	}
+	return m
+}
+
+func (m *metrics) committed(ops int, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	m.commits.WithLabelValues(result).Inc()
+	m.decisions.Add(float64(ops))
+}
+
+func (m *metrics) storeCall(d time.Duration) { m.storeTime.Observe(d.Seconds()) }
