@@ -49,6 +49,7 @@ type Broker struct {
 	bootID     string
 	nodeID     int32
 	metrics    *metrics
+	registerer prometheus.Registerer
 
 	catalog atomic.Pointer[catalog]
 	// control serialises changes of the catalog, the state file and terms. I/O and SQL happen under it; no
@@ -81,7 +82,7 @@ func New(o Options) (*Broker, error) {
 	}
 	b := &Broker{
 		cfg: o.Config, store: o.Store, segments: o.Segments, fs: o.FS, dir: o.Dir,
-		durability: o.Durability, log: o.Log, software: o.Software, bootID: o.BootID,
+		durability: o.Durability, log: o.Log, software: o.Software, bootID: o.BootID, registerer: o.Registerer,
 		nodeID:    int32(o.Config.Int("node.id")),
 		listeners: listeners,
 		fatal:     make(chan error, 1),
@@ -209,7 +210,9 @@ func (b *Broker) Stop(ctx context.Context) error {
 	b.server.StopAccepting()
 	_ = b.store.SetBrokerState(ctx, b.owner, meta.BrokerStopping)
 	b.releaseParked()
-	b.server.Drain(ctx)
+	if err := b.server.Drain(ctx); err != nil {
+		b.log.Warn("requests were still in progress at the end of the stop", "err", err)
+	}
 	b.groups.Close(ctx)
 	b.stop()
 	b.running.Wait()

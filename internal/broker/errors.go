@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/pgbroker/pgbroker/internal/coordinator"
 	"github.com/pgbroker/pgbroker/internal/meta"
 	"github.com/pgbroker/pgbroker/internal/segstore"
 )
@@ -97,6 +98,23 @@ var kafkaCodes = []struct {
 	{meta.ErrStale, kerr.RequestTimedOut},
 	{meta.ErrUnavailable, kerr.RequestTimedOut},
 	{meta.ErrUnknownOutcome, kerr.RequestTimedOut},
+
+	{coordinator.ErrNotCoordinator, kerr.NotCoordinator},
+	{coordinator.ErrNotAvailable, kerr.CoordinatorNotAvailable},
+	{coordinator.ErrInvalidGroupID, kerr.InvalidGroupID},
+	{coordinator.ErrUnknownMember, kerr.UnknownMemberID},
+	{coordinator.ErrInvalidSession, kerr.InvalidSessionTimeout},
+	{coordinator.ErrRebalancing, kerr.RebalanceInProgress},
+	{coordinator.ErrIllegalGeneration, kerr.IllegalGeneration},
+	{coordinator.ErrInconsistentProtocol, kerr.InconsistentGroupProtocol},
+	{coordinator.ErrMemberIDRequired, kerr.MemberIDRequired},
+	{coordinator.ErrFencedInstance, kerr.FencedInstanceID},
+	{coordinator.ErrGroupFull, kerr.GroupMaxSizeReached},
+	{coordinator.ErrNonEmptyGroup, kerr.NonEmptyGroup},
+	{coordinator.ErrGroupNotFound, kerr.GroupIDNotFound},
+	{coordinator.ErrSubscribed, kerr.GroupSubscribedToTopic},
+	{coordinator.ErrMetadataTooLarge, kerr.OffsetMetadataTooLarge},
+	{coordinator.ErrFenced, kerr.NotCoordinator},
 
 	{context.DeadlineExceeded, kerr.RequestTimedOut},
 	{context.Canceled, kerr.NotLeaderForPartition},

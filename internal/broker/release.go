@@ -15,7 +15,7 @@ func (b *Broker) release(answer func(err error)) {
 		answer(nil)
 		return
 	}
-	b.lease.Await(func(may bool) {
+	b.lease.WhenMayAnswer(func(may bool) {
 		if may {
 			answer(nil)
 			return

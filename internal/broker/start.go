@@ -202,7 +202,8 @@ func (b *Broker) loadGroups(ctx, run context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.startGroups(run, shards, rows)
+	b.startGroups(run, shards, rows)
+	return nil
 }
 
 // startBackground runs the lease and the writer of operators' offsets.

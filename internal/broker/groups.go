@@ -1,0 +1,53 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pgbroker/pgbroker/internal/coordinator"
+	"github.com/pgbroker/pgbroker/internal/meta"
+)
+
+var errShardsLost = errors.New("another process took over the group coordinator")
+
+// startGroups starts the group coordinator on the shards just taken.
+func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[int16]meta.ShardRows) {
+	delay := b.cfg.Duration("group.initial.rebalance.delay.ms")
+	if delay == 0 {
+		delay = -1 // the coordinator's word for none
+	}
+	b.groups = coordinator.New(coordinator.Options{
+		Owner: b.nodeID, Store: b.store, Log: b.log, Registerer: b.registerer,
+		Fenced:                func() { b.fail(errShardsLost) },
+		InitialRebalanceDelay: delay,
+		MinSessionTimeout:     b.cfg.Duration("group.min.session.timeout.ms"),
+		MaxSessionTimeout:     b.cfg.Duration("group.max.session.timeout.ms"),
+		MaxSize:               b.cfg.Int("group.max.size"),
+		OffsetMetadataMax:     b.cfg.Int("offset.metadata.max.bytes"),
+		OffsetsRetention:      time.Duration(b.cfg.Int64("offsets.retention.minutes")) * time.Minute,
+		RetentionCheck:        b.cfg.Duration("offsets.retention.check.interval.ms"),
+		CommitTimeout:         b.cfg.Duration("offsets.commit.timeout.ms"),
+		Subscription:          subscribedTopics,
+		TopicName: func(id meta.UUID) (string, bool) {
+			t, ok := b.catalog.Load().topicByID(id)
+			if !ok {
+				return "", false
+			}
+			return t.name, true
+		},
+	})
+	b.groups.Load(shards, rows)
+	b.goRun(func() { _ = b.groups.Run(run) })
+}
+
+// subscribedTopics reads the topics out of a consumer's metadata (Kafka's ConsumerProtocolSubscription).
+func subscribedTopics(metadata []byte) (topics []string, ok bool) {
+	var m kmsg.ConsumerMemberMetadata
+	if err := m.ReadFrom(metadata); err != nil {
+		return nil, false
+	}
+	return m.Topics, true
+}
