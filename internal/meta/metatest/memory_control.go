@@ -1,0 +1,215 @@
+package metatest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pgbroker/pgbroker/internal/meta"
+)
+
+// Bootstrap implements meta.Control.
+func (m *Memory) Bootstrap(ctx context.Context) (c meta.Cluster, err error) {
+	err = m.do(ctx, "Bootstrap", func() error {
+		if existing, err := m.cluster(); err == nil {
+			c = existing
+			return nil
+		}
+		c = meta.Cluster{ID: meta.NewClusterID(), History: 1, ServerMark: m.serverMark(), CatalogVersion: 1}
+		put(m, m.db.cluster, struct{}{}, c)
+		for n := range int16(meta.Shards) {
+			put(m, m.db.shards, n, shard{meta.Shard{Shard: n, Owner: -1}, 1})
+		}
+		put(m, m.db.counters, "producer_id", 0)
+		return nil
+	})
+	return c, err
+}
+
+// Register implements meta.Control. An outcome that UnknownNext makes unknown is resolved inside, as in Postgres.
+func (m *Memory) Register(ctx context.Context, r meta.Registration) (out meta.Registered, err error) {
+	for {
+		err = m.do(ctx, "Register", func() error {
+			old, ok := m.db.brokers[r.BrokerID]
+			if ok && old.process == r.ProcessID && out.Incarnation == old.Incarnation {
+				return nil // the unknown commit took effect
+			}
+			out, err = m.register(r, old, ok)
+			return err
+		})
+		if !isUnknown(err) {
+			break
+		}
+	}
+	if err != nil {
+		return meta.Registered{}, err
+	}
+	return out, nil
+}
+
+func (m *Memory) register(r meta.Registration, old broker, known bool) (meta.Registered, error) {
+	out := meta.Registered{Incarnation: 1}
+	now := micros(m.now())
+	if known {
+		remaining := old.leaseUntil.Sub(now)
+		running := (old.State == meta.BrokerLive || old.State == meta.BrokerStopping) && remaining > 0
+		if running && old.process != r.ProcessID && !meta.SameDirs(old.logDirs, r.LogDirs) {
+			return out, &meta.LeaseRunningError{BrokerID: r.BrokerID, Remaining: remaining, Endpoints: slices.Clone(old.Endpoints)}
+		}
+		out.Incarnation, out.KnownLogDirs = old.Incarnation+1, slices.Clone(old.logDirs)
+	}
+	version, history, err := m.moveCatalog()
+	if err != nil {
+		return out, err
+	}
+	put(m, m.db.brokers, r.BrokerID, broker{
+		Broker: meta.Broker{ID: r.BrokerID, Incarnation: out.Incarnation, State: meta.BrokerLive,
+			Endpoints: append([]meta.Endpoint{}, r.Endpoints...), Rack: r.Rack, Software: r.Software, RegisteredAt: now},
+		process: r.ProcessID, leaseUntil: now.Add(r.Lease), logDirs: slices.Clone(r.LogDirs),
+	})
+	floors := map[partitionKey]int32{}
+	for _, f := range r.Floors {
+		k := partitionKey{f.TopicID, f.Partition}
+		floors[k] = max(floors[k], f.Term)
+	}
+	for _, k := range slices.Collect(maps.Keys(m.db.partitions)) {
+		p := m.db.partitions[k]
+		if p.Leader == r.BrokerID || (p.Leader == -1 && slices.Contains(p.ISR, r.BrokerID)) {
+			p.Leader, p.Term = r.BrokerID, nextTerm(p.Term, floors[k], p.History, history)
+			p.Epoch, p.History, p.Version = p.Epoch+1, history, version
+			put(m, m.db.partitions, k, p)
+		}
+	}
+	for _, n := range slices.Collect(maps.Keys(m.db.shards)) {
+		s := m.db.shards[n]
+		if s.Owner == r.BrokerID {
+			s.Term, s.history = nextTerm(s.Term, r.ShardFloors[n], s.history, history), history
+			put(m, m.db.shards, n, s)
+		}
+	}
+	out.Catalog = m.catalog()
+	return out, nil
+}
+
+func nextTerm(stored, floor, rowHistory, history int32) int32 {
+	if rowHistory < history {
+		return max(stored, floor) + meta.TermStepAfterFork
+	}
+	return max(stored, floor) + 1
+}
+
+// Renew implements meta.Control.
+func (m *Memory) Renew(ctx context.Context, o meta.Owner, lease time.Duration, known int64) (r meta.Renewal, err error) {
+	err = m.do(ctx, "Renew", func() error {
+		if err := m.guardOwner(o); err != nil {
+			return err
+		}
+		b := m.db.brokers[o.BrokerID]
+		b.leaseUntil = micros(m.now()).Add(lease)
+		put(m, m.db.brokers, o.BrokerID, b)
+		r = meta.Renewal{ShardSeqs: map[int16]int64{}, ServerMark: m.serverMark()}
+		if m.db.cluster[struct{}{}].CatalogVersion != known {
+			c := m.catalog()
+			r.Catalog = &c
+		}
+		for n, s := range m.db.shards {
+			if s.Owner == o.BrokerID {
+				r.ShardSeqs[n] = s.Seq
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return meta.Renewal{}, err
+	}
+	return r, nil
+}
+
+// SetBrokerState implements meta.Control.
+func (m *Memory) SetBrokerState(ctx context.Context, o meta.Owner, s meta.BrokerState) error {
+	return m.do(ctx, "SetBrokerState", func() error {
+		if s != meta.BrokerStopping && s != meta.BrokerStopped {
+			return fmt.Errorf("state %d is not one to set", s)
+		}
+		if err := m.guardOwner(o); err != nil {
+			return err
+		}
+		if _, _, err := m.moveCatalog(); err != nil {
+			return err
+		}
+		b := m.db.brokers[o.BrokerID]
+		b.State = s
+		if s == meta.BrokerStopped {
+			b.leaseUntil = micros(m.now())
+		}
+		put(m, m.db.brokers, o.BrokerID, b)
+		return nil
+	})
+}
+
+// ChangePartitions implements meta.Control.
+func (m *Memory) ChangePartitions(ctx context.Context, o meta.Owner, changes []meta.PartitionChange) error {
+	return m.do(ctx, "ChangePartitions", func() error {
+		if len(changes) == 0 {
+			return nil
+		}
+		for _, c := range changes {
+			if err := meta.CheckPartitionChange(c); err != nil {
+				return err
+			}
+		}
+		if err := m.guardOwner(o); err != nil {
+			return err
+		}
+		version, _, err := m.moveCatalog()
+		if err != nil {
+			return err
+		}
+		for _, c := range changes {
+			k := partitionKey{c.Guard.TopicID, c.Guard.Partition}
+			old, ok := m.db.partitions[k]
+			if !ok || old.Term != c.Guard.Term || old.Epoch != c.Guard.Epoch || old.History != c.Guard.History {
+				return meta.ErrStale
+			}
+			row := clonePartition(c.Row)
+			row.TopicID, row.Partition, row.Epoch, row.Version = k.topic, k.partition, old.Epoch+1, version
+			put(m, m.db.partitions, k, row)
+		}
+		return nil
+	})
+}
+
+// TakeShards implements meta.Control.
+func (m *Memory) TakeShards(ctx context.Context, o meta.Owner, floors map[int16]int32) (out []meta.Shard, err error) {
+	err = m.do(ctx, "TakeShards", func() error {
+		if err := m.guardOwner(o); err != nil {
+			return err
+		}
+		_, history, err := m.moveCatalog()
+		if err != nil {
+			return err
+		}
+		for n := range int16(meta.Shards) {
+			s := m.db.shards[n]
+			s.Owner, s.Term, s.history = o.BrokerID, nextTerm(s.Term, floors[n], s.history, history), history
+			put(m, m.db.shards, n, s)
+			out = append(out, s.Shard)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ServerMark implements meta.Control.
+func (m *Memory) ServerMark(ctx context.Context) (mark string, err error) {
+	err = m.do(ctx, "ServerMark", func() error {
+		mark = m.serverMark()
+		return nil
+	})
+	return mark, err
+}

@@ -1,0 +1,197 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// minServerMajor is the oldest Postgres that is tested against.
+const minServerMajor = 14
+
+// Options of Open. Zero values mean the default given.
+type Options struct {
+	// URL is a libpq URL or keyword string: several hosts, Unix sockets, PG… environment, PGPASSFILE and TLS work as
+	// in psql, except that target_session_attrs defaults to read-write.
+	URL string
+	// Pooler: a transaction-mode pooler stands between, so no session state and no named prepared statements are used.
+	Pooler           bool
+	ApplicationName  string        // "pgbroker"
+	MaxConns         int32         // of the durable pool, 4; the others have two each
+	ConnectTimeout   time.Duration // per host, 5 s
+	LockTimeout      time.Duration // 5 s
+	StatementTimeout time.Duration // 10 s; bounds each attempt of a method, too
+	Log              *slog.Logger  // slog.Default()
+	Registerer       prometheus.Registerer
+}
+
+// Postgres implements Store. Its methods may be called from many goroutines.
+type Postgres struct {
+	opts    Options
+	config  *pgx.ConnConfig
+	log     *slog.Logger
+	metrics *metrics
+	// Three pools, so that a lease renewal never waits behind other work.
+	durable, relaxed, control *pool
+	// noMark: the server refuses to name itself, so that a transaction must not ask (an error would end it).
+	noMark atomic.Bool
+}
+
+var _ Store = (*Postgres)(nil)
+
+// pool is a set of sessions of one durability class.
+type pool struct {
+	*pgxpool.Pool
+	name  string
+	class string // value of synchronous_commit: "on" or "off"
+}
+
+// Open prepares the pools. It does not connect: see WaitReady. Errors never contain the password.
+func Open(ctx context.Context, o Options) (*Postgres, error) {
+	o.ApplicationName = orDefault(o.ApplicationName, "pgbroker")
+	o.MaxConns = orDefault(o.MaxConns, 4)
+	o.ConnectTimeout = orDefault(o.ConnectTimeout, 5*time.Second)
+	o.LockTimeout = orDefault(o.LockTimeout, 5*time.Second)
+	o.StatementTimeout = orDefault(o.StatementTimeout, 10*time.Second)
+	o.Log = orDefault(o.Log, slog.Default())
+
+	p := &Postgres{opts: o, log: o.Log, metrics: newMetrics()}
+	for _, each := range []struct {
+		dst         **pool
+		name, class string
+		max         int32
+	}{
+		{&p.durable, "durable", "on", o.MaxConns},
+		{&p.relaxed, "relaxed", "off", 2},
+		{&p.control, "control", "on", 2},
+	} {
+		cfg, err := p.poolConfig(each.class, each.max)
+		if err != nil {
+			p.Close()
+			return nil, err
+		}
+		created, err := pgxpool.NewWithConfig(ctx, cfg)
+		if err != nil {
+			p.Close()
+			return nil, fmt.Errorf("open pool %s: %w", each.name, err)
+		}
+		*each.dst = &pool{Pool: created, name: each.name, class: each.class}
+		p.config = cfg.ConnConfig
+	}
+	if o.Registerer != nil {
+		if err := p.metrics.register(o.Registerer, p.pools()); err != nil {
+			p.Close()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+func (p *Postgres) poolConfig(class string, maxConns int32) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(p.opts.URL)
+	if err != nil {
+		return nil, fmt.Errorf("postgres.url: %s", parseCause(err))
+	}
+	cfg.MaxConns = maxConns
+	cfg.PingTimeout = 2 * time.Second
+	c := cfg.ConnConfig
+	c.Tracer = p.metrics
+	c.ConnectTimeout = p.opts.ConnectTimeout
+	if c.ValidateConnect == nil && os.Getenv("PGTARGETSESSIONATTRS") == "" && !strings.Contains(p.opts.URL, "target_session_attrs") {
+		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = p.opts.ApplicationName
+	}
+	if p.opts.Pooler {
+		c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // the unnamed statement only
+	} else {
+		p.sessionParams(c.RuntimeParams, class)
+	}
+	c.OnNotice = noteWarning
+	cfg.AfterConnect = p.afterConnect
+	return cfg, nil
+}
+
+// sessionParams are set when a session starts; what the URL sets stays, except the durability.
+func (p *Postgres) sessionParams(params map[string]string, class string) {
+	defaults := map[string]string{
+		"lock_timeout":      millis(p.opts.LockTimeout),
+		"statement_timeout": millis(p.opts.StatementTimeout),
+		// A broker that is paused inside a transaction must not keep its row locks.
+		"idle_in_transaction_session_timeout": millis(p.opts.StatementTimeout),
+		"jit":                                 "off",
+	}
+	for k, v := range defaults {
+		if params[k] == "" {
+			params[k] = v
+		}
+	}
+	params["synchronous_commit"] = class
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// afterConnect refuses a server that cannot work.
+func (p *Postgres) afterConnect(_ context.Context, c *pgx.Conn) error {
+	version := c.PgConn().ParameterStatus("server_version")
+	major, err := strconv.Atoi(strings.FieldsFunc(version+" ", func(r rune) bool { return r < '0' || r > '9' })[0])
+	if err == nil && major < minServerMajor {
+		return fmt.Errorf("%w: version %s, at least %d is needed", ErrVersion, version, minServerMajor)
+	}
+	if enc := c.PgConn().ParameterStatus("server_encoding"); enc != "" && enc != "UTF8" && enc != "SQL_ASCII" {
+		return fmt.Errorf("%w: database %q has the encoding %s, one with ENCODING 'UTF8' is needed", errEncoding, c.Config().Database, enc)
+	}
+	return nil
+}
+
+var errEncoding = errors.New("unusable encoding")
+
+func (p *Postgres) pools() []*pool { return []*pool{p.durable, p.relaxed, p.control} }
+
+// Close waits for running statements and closes every session.
+func (p *Postgres) Close() {
+	for _, each := range p.pools() {
+		if each != nil {
+			each.Close()
+		}
+	}
+}
+
+// Address lists host:port (or socket) of every server in the URL.
+func (p *Postgres) Address() string {
+	one := func(host string, port uint16) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
+	list := []string{one(p.config.Host, p.config.Port)}
+	for _, f := range p.config.Fallbacks {
+		if a := one(f.Host, f.Port); a != list[len(list)-1] { // a host is listed once with and once without TLS
+			list = append(list, a)
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// Database is the database's name.
+func (p *Postgres) Database() string { return p.config.Database }
+
+// StatementCounts says how often each statement was sent since Open, by name; begin, commit and rollback are counted too.
+func (p *Postgres) StatementCounts() map[string]int64 { return p.metrics.counts() }

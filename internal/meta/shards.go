@@ -1,0 +1,201 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// sqlShardsGuard takes all guards in ascending order and moves their seq. Unless every one of them holds it fails with
+// division_by_zero, which ends the implicit transaction that it begins: the rows behind it need no second round trip.
+const sqlShardsGuard = `/* shards_guard */
+WITH held AS MATERIALIZED (
+  SELECT s.shard FROM pgbroker_internal.coordinator_shards s
+  JOIN unnest($2::smallint[], $3::integer[], $4::bigint[]) w(shard, term, seq)
+    ON s.shard = w.shard AND s.term = w.term AND s.seq = w.seq
+  WHERE s.owner = $1 ORDER BY s.shard FOR UPDATE OF s),
+moved AS (UPDATE pgbroker_internal.coordinator_shards s SET seq = s.seq + 1 FROM held WHERE s.shard = held.shard RETURNING 1)
+SELECT 1 / (count(*) = cardinality($2::smallint[]))::integer FROM moved`
+
+const (
+	guardMissed = "22012" // division_by_zero
+
+	sqlShardsRead = `/* shards_read */
+SELECT shard, owner, term, seq FROM pgbroker_internal.coordinator_shards WHERE shard = ANY ($1::smallint[])`
+	sqlShardsLock = `/* shards_lock */
+SELECT shard, owner, term, seq FROM pgbroker_internal.coordinator_shards WHERE shard = ANY ($1::smallint[]) ORDER BY shard FOR UPDATE`
+	sqlShardsSeq = `/* shards_seq */
+UPDATE pgbroker_internal.coordinator_shards s SET seq = w.seq FROM unnest($1::smallint[], $2::bigint[]) w(shard, seq) WHERE s.shard = w.shard`
+)
+
+// CommitShards implements ShardStore, in one round trip.
+func (p *Postgres) CommitShards(ctx context.Context, owner int32, changes []ShardChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := CheckShardChanges(changes); err != nil {
+		return fmt.Errorf("commit shards: %w", err)
+	}
+	rows := collectShardRows(changes)
+	err := p.batch(ctx, p.durable, func(b *pgx.Batch) {
+		b.Queue(sqlShardsGuard, owner,
+			column(changes, func(c *ShardChange) int16 { return c.Shard }),
+			column(changes, func(c *ShardChange) int32 { return c.Term }),
+			column(changes, func(c *ShardChange) int64 { return c.Seq }))
+		rows.queue(b)
+	})
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == guardMissed {
+		err = p.whyMissed(ctx, owner, changes)
+	}
+	if err != nil {
+		return fmt.Errorf("commit shards: %w", err)
+	}
+	return nil
+}
+
+// whyMissed reads the guard rows of a commit that did not happen.
+func (p *Postgres) whyMissed(ctx context.Context, owner int32, changes []ShardChange) error {
+	var stored map[int16]Shard
+	err := p.tx(ctx, p.durable, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(ctx context.Context, tx pgx.Tx) (err error) {
+		stored, err = readShards(ctx, tx, sqlShardsRead, column(changes, func(c *ShardChange) int16 { return c.Shard }))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		if err := guardShard(stored, c.Shard, owner, c.Term); err != nil {
+			return err
+		}
+	}
+	return ErrStale
+}
+
+// guardShard: whoever is not the owner under exactly this term must register again.
+func guardShard(stored map[int16]Shard, shard int16, owner, term int32) error {
+	s, ok := stored[shard]
+	if !ok {
+		return fmt.Errorf("shard %d: %w", shard, errNotBootstrapped)
+	}
+	if s.Owner != owner || s.Term != term {
+		return fmt.Errorf("shard %d has owner %d and term %d, not %d and %d: %w", shard, s.Owner, s.Term, owner, term, ErrFenced)
+	}
+	return nil
+}
+
+func readShards(ctx context.Context, tx pgx.Tx, stmt string, shards []int16) (map[int16]Shard, error) {
+	rows, err := tx.Query(ctx, stmt, shards)
+	if err != nil {
+		return nil, err
+	}
+	out := map[int16]Shard{}
+	var s Shard
+	_, err = pgx.ForEachRow(rows, []any{&s.Shard, &s.Owner, &s.Term, &s.Seq}, func() error {
+		out[s.Shard] = s
+		return nil
+	})
+	return out, err
+}
+
+// ResolveShards implements ShardStore. It is interactive: the lock waits for a lost session, and only what is read under
+// it decides. A seq that an earlier resolve has moved already (>= Seq+2) stays.
+func (p *Postgres) ResolveShards(ctx context.Context, owner int32, changes []ShardChange) ([]Resolved, error) {
+	var out []Resolved
+	err := p.tx(ctx, p.durable, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
+		out = make([]Resolved, 0, len(changes))
+		stored, err := readShards(ctx, tx, sqlShardsLock, column(changes, func(c *ShardChange) int16 { return c.Shard }))
+		if err != nil {
+			return err
+		}
+		var shards []int16
+		var seqs []int64
+		for _, c := range changes {
+			if err := guardShard(stored, c.Shard, owner, c.Term); err != nil {
+				return err
+			}
+			r := ResolveSeq(c, stored[c.Shard].Seq)
+			if r.Seq != stored[c.Shard].Seq {
+				shards, seqs = append(shards, r.Shard), append(seqs, r.Seq)
+			}
+			out = append(out, r)
+		}
+		if len(shards) == 0 {
+			return nil
+		}
+		_, err = tx.Exec(ctx, sqlShardsSeq, shards, seqs)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("resolve shards: %w", err)
+	}
+	return out, nil
+}
+
+// ResolveSeq decides what became of an unknown commit: stored = Seq+1 is its doing; above that, an earlier resolve's;
+// below, it has not happened, and Seq+2 makes sure that it cannot any more.
+func ResolveSeq(c ShardChange, stored int64) Resolved {
+	r := Resolved{Shard: c.Shard, Seq: stored, TookEffect: stored == c.Seq+1}
+	if stored <= c.Seq {
+		r.Seq = c.Seq + 2
+	}
+	return r
+}
+
+const (
+	sqlLoadGroups = `/* load_groups */
+SELECT shard, group_id, kind, protocol_type, protocol, generation, leader, empty_since, version
+FROM pgbroker_internal.consumer_groups WHERE shard = ANY ($1::smallint[])`
+	sqlLoadMembers = `/* load_members */
+SELECT shard, group_id, member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms, protocols::text, assignment, version
+FROM pgbroker_internal.group_members WHERE shard = ANY ($1::smallint[])`
+	sqlLoadOffsets = `/* load_offsets */
+SELECT shard, group_id, topic_id, partition, committed_offset, leader_epoch, metadata, committed_at, expires_at, version
+FROM pgbroker_internal.group_offsets WHERE shard = ANY ($1::smallint[])`
+)
+
+// LoadShards implements ShardStore; all rows are of one snapshot. It is bounded by ctx, not by the statement timeout of
+// Options for all statements together.
+func (p *Postgres) LoadShards(ctx context.Context, owner int32, shards []Shard) (map[int16]ShardRows, error) {
+	out := make(map[int16]ShardRows, len(shards))
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err := p.tx(ctx, p.durable, snapshot, func(ctx context.Context, tx pgx.Tx) error {
+		clear(out)
+		numbers := column(shards, func(s *Shard) int16 { return s.Shard })
+		stored, err := readShards(ctx, tx, sqlShardsRead, numbers)
+		if err != nil {
+			return err
+		}
+		for _, s := range shards {
+			if err := guardShard(stored, s.Shard, owner, s.Term); err != nil {
+				return err
+			}
+			out[s.Shard] = ShardRows{}
+		}
+		return loadShardRows(ctx, tx, numbers, out)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load shards: %w", err)
+	}
+	for s, rows := range out {
+		rows.sort()
+		out[s] = rows
+	}
+	return out, nil
+}
+
+// sort makes the order of rows not depend on where they lie in the table.
+func (r *ShardRows) sort() {
+	slices.SortFunc(r.Groups, func(a, b GroupRow) int { return compareKeys(a.Group, b.Group) })
+	slices.SortFunc(r.Members, func(a, b MemberRow) int { return compareKeys(a.Group, b.Group, a.MemberID, b.MemberID) })
+	slices.SortFunc(r.Offsets, func(a, b OffsetRow) int {
+		if c := compareKeys(a.Group, b.Group, string(a.TopicID[:]), string(b.TopicID[:])); c != 0 {
+			return c
+		}
+		return int(a.Partition) - int(b.Partition)
+	})
+}
