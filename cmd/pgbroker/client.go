@@ -191,7 +191,9 @@ func (c *client) topicError(ctx context.Context, topic string, err error, messag
 	if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) {
 		text := fmt.Sprintf("topic %q does not exist", topic)
 		if all, listErr := c.adm.ListTopics(ctx); listErr == nil {
-			if near := nearest(topic, all.Names()); near != "" {
+			// The client remembers topics that it asked for in vain.
+			names := slices.DeleteFunc(all.Names(), func(n string) bool { return all[n].Err != nil })
+			if near := nearest(topic, names); near != "" {
 				text += fmt.Sprintf(" (did you mean %q?)", near)
 			}
 		}

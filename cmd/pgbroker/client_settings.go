@@ -185,6 +185,9 @@ func saslFromSettings(values map[string]string) (sasl.Mechanism, error) {
 		}
 		return nil, nil
 	}
+	if pass == "" {
+		return nil, usagef("SASL needs a password for %q; give -X pass_file=FILE", user)
+	}
 	switch name {
 	case "PLAIN":
 		return plain.Auth{User: user, Pass: pass}.AsMechanism(), nil

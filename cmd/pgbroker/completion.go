@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +28,12 @@ answer within 0.3 seconds the completion stays silent.`,
   pgbroker completion zsh > "${fpath[1]}/_pgbroker"
   pgbroker completion fish > ~/.config/fish/completions/pgbroker.fish
   pgbroker completion powershell | Out-String | Invoke-Expression`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(shells, args[0]) {
+				return fmt.Errorf("completion needs the name of one shell: %s", strings.Join(shells, ", "))
+			}
+			return nil
+		},
 		ValidArgs: shells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeCompletion(cmd.Root(), args[0], cmd.OutOrStdout())

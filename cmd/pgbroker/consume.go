@@ -233,8 +233,12 @@ func (run *consumption) prepare(cmd *cobra.Command) error {
 		return nil
 	}
 	from, err := c.resolve(ctx, run.rng.from, b, func(topic string, p int32, wanted, got int64) {
-		if run.wants(p) && got > wanted {
+		switch {
+		case !run.wants(p):
+		case got > wanted:
 			run.c.g.notef(cmd, "note: %s-%d has no offset %d any more; reading from %d", topic, p, wanted, got)
+		default:
+			run.c.g.notef(cmd, "note: %s-%d ends at %d, before offset %d", topic, p, got, wanted)
 		}
 	})
 	if err != nil {
@@ -247,13 +251,10 @@ func (run *consumption) prepare(cmd *cobra.Command) error {
 		}
 	}
 	run.parts.setEnds(to, run.f.follow)
+	run.parts.start() // also when no partition has anything to read
 	start := map[string]map[int32]kgo.Offset{}
 	for _, o := range from.Offsets().Sorted() {
-		if !run.wants(o.Partition) {
-			run.parts.drop(o.Topic, o.Partition)
-			continue
-		}
-		if !run.parts.begin(o.Topic, o.Partition, o.At) {
+		if !run.wants(o.Partition) || !run.parts.begin(o.Topic, o.Partition, o.At) {
 			continue
 		}
 		if start[o.Topic] == nil {

@@ -67,6 +67,11 @@ func (run *consumption) loop() error {
 	return nil
 }
 
+// wanted leaves out what comes before an offset that did not exist yet when following began.
+func (run *consumption) wanted(r *kgo.Record) bool {
+	return run.rng.from.kind != exact || r.Offset >= run.rng.from.n
+}
+
 func (run *consumption) full() bool { return run.f.limit > 0 && run.printed >= run.f.limit }
 
 // fetchError returns the first error that the client does not repair itself.
@@ -92,7 +97,7 @@ func (run *consumption) print(fetches kgo.Fetches) (int, error) {
 		r := it.Next()
 		arrived++
 		inside := run.parts.reached(r.Topic, r.Partition, r.Offset)
-		if inside && !r.Attrs.IsControl() {
+		if inside && !r.Attrs.IsControl() && run.wanted(r) {
 			var err error
 			if run.buf, err = run.format(run.buf[:0], r); err != nil {
 				return arrived, err
@@ -126,24 +131,24 @@ func (run *consumption) print(fetches kgo.Fetches) (int, error) {
 // fetches for their full time since the last record. Then nothing is left to read, although the
 // last offsets were not seen: compaction or a broken transaction left no record there.
 func (run *consumption) allParked() (bool, error) {
-	topics := run.parts.pendingTopics()
 	parked := run.watch.parkedBrokers(2)
-	if len(parked) == 0 {
+	pending, known := run.parts.pending()
+	if len(parked) == 0 || len(pending) == 0 || !known {
 		return false, nil
+	}
+	var topics []string
+	for _, tp := range pending {
+		topics = append(topics, tp.topic)
 	}
 	ctx, cancel := run.c.bounded()
 	defer cancel()
-	details, err := run.c.adm.ListTopicsWithInternal(ctx, topics...)
+	details, err := run.c.adm.ListTopicsWithInternal(ctx, unique(topics)...)
 	if err != nil {
 		return false, err
 	}
-	all := true
-	details.EachPartition(func(p kadm.PartitionDetail) {
-		if run.parts.pending(p.Topic, p.Partition) && !slices.Contains(parked, p.Leader) {
-			all = false
-		}
-	})
-	return all && run.parts.known(), nil
+	return !slices.ContainsFunc(pending, func(tp topicPartition) bool {
+		return !slices.Contains(parked, details[tp.topic].Partitions[tp.partition].Leader)
+	}), nil
 }
 
 // fetchWatch counts, per broker, the fetches that found nothing for as long as they may wait.
@@ -193,11 +198,11 @@ func (w *fetchWatch) parkedBrokers(times int) []int32 {
 }
 
 // partitionProgress knows for each partition where reading stops and how far it has come. In a
-// group it follows what the group assigns.
+// group it follows what the group assigns, which may begin before the ends are known.
 type partitionProgress struct {
 	mu      sync.Mutex
 	follow  bool
-	ends    map[topicPartition]int64
+	ends    map[topicPartition]int64 // nil until they are known
 	active  map[topicPartition]int64 // partitions to be read → next offset, -1 when unknown
 	started bool                     // the partitions are known; in a group after the first assignment
 }
@@ -208,28 +213,28 @@ type topicPartition struct {
 }
 
 func newPartitionProgress() *partitionProgress {
-	return &partitionProgress{ends: map[topicPartition]int64{}, active: map[topicPartition]int64{}}
+	return &partitionProgress{active: map[topicPartition]int64{}}
 }
 
 // setEnds sets where reading stops, which is nowhere when it follows the log.
 func (p *partitionProgress) setEnds(ends kadm.ListedOffsets, follow bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.follow = follow
+	p.follow, p.ends = follow, map[topicPartition]int64{}
 	ends.Each(func(o kadm.ListedOffset) { p.ends[topicPartition{o.Topic, o.Partition}] = o.Offset })
 }
 
-func (p *partitionProgress) drop(topic string, partition int32) {
+// start says that the partitions which are read are known.
+func (p *partitionProgress) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.ends, topicPartition{topic, partition})
+	p.started = true
 }
 
 // begin adds a partition and reports whether it has anything to read.
 func (p *partitionProgress) begin(topic string, partition int32, offset int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.started = true
 	tp := topicPartition{topic, partition}
 	if !p.follow && offset >= p.ends[tp] {
 		return false
@@ -245,9 +250,7 @@ func (p *partitionProgress) assigned(_ context.Context, _ *kgo.Client, parts map
 	p.started = true
 	for t, ps := range parts {
 		for _, n := range ps {
-			if tp := (topicPartition{t, n}); p.follow || p.ends[tp] > 0 {
-				p.active[tp] = -1
-			}
+			p.active[topicPartition{t, n}] = -1
 		}
 	}
 }
@@ -283,32 +286,25 @@ func (p *partitionProgress) reached(topic string, partition int32, offset int64)
 func (p *partitionProgress) done() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.started && !p.follow && len(p.active) == 0
+	return p.started && p.ends != nil && !p.follow && len(p.openLocked()) == 0
 }
 
-func (p *partitionProgress) known() bool {
+// pending returns the partitions that have not reached their end, and whether that is all there
+// is to know: before the first assignment it is not.
+func (p *partitionProgress) pending() ([]topicPartition, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.started
+	return p.openLocked(), p.started
 }
 
-func (p *partitionProgress) pending(topic string, partition int32) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, ok := p.active[topicPartition{topic, partition}]
-	return ok
-}
-
-func (p *partitionProgress) pendingTopics() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var topics []string
-	for tp := range p.active {
-		if !slices.Contains(topics, tp.topic) {
-			topics = append(topics, tp.topic)
+func (p *partitionProgress) openLocked() []topicPartition {
+	var open []topicPartition
+	for tp, next := range p.active {
+		if next < p.ends[tp] {
+			open = append(open, tp)
 		}
 	}
-	return topics
+	return open
 }
 
 // remaining counts the offsets between the next one and the end, 0 when following.
@@ -318,7 +314,7 @@ func (p *partitionProgress) remaining() int64 {
 	var n int64
 	for tp, next := range p.active {
 		if !p.follow {
-			n += p.ends[tp] - max(next, 0)
+			n += max(p.ends[tp]-max(next, 0), 0)
 		}
 	}
 	return n

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -186,7 +187,7 @@ func jsonReason(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return errors.New("the JSON object does not end on this line")
 	}
-	return err
+	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
 
 func decodeTimestamp(raw json.RawMessage) (time.Time, error) {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 type topicAlterFlags struct {
@@ -153,9 +155,13 @@ func (c *client) addPartitions(ctx context.Context, names []string, f topicAlter
 		return err
 	}
 	for _, a := range answers {
-		if a.Err != nil {
-			errs[a.Topic] = c.topicError(ctx, a.Topic, a.Err, a.ErrMessage)
+		if a.Err == nil {
+			continue
 		}
+		if errors.Is(a.Err, kerr.InvalidPartitions) && a.ErrMessage == "" {
+			a.ErrMessage = fmt.Sprintf("partitions can only be added, and it has %d or more already", f.partitions)
+		}
+		errs[a.Topic] = c.topicError(ctx, a.Topic, a.Err, a.ErrMessage)
 	}
 	return nil
 }
