@@ -1,9 +1,7 @@
 package segstore
 
 import (
-	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"time"
 
@@ -116,96 +114,6 @@ type MetaProperties struct {
 // Progress of recovery.
 type Progress struct{ Done, Total int }
 
-// StoreAPI documents Store; it is not an interface for others to implement.
-type StoreAPI interface {
-	// Meta is meta.properties as found by Open; ok=false in a new directory.
-	Meta() (m MetaProperties, ok bool)
-	// WriteMeta writes it durably.
-	WriteMeta(m MetaProperties) error
-	// CleanIncarnation is the incarnation in .kafka_cleanshutdown found by Open, ok=false after an unclean stop.
-	CleanIncarnation() (incarnation int64, ok bool)
-	// Recover opens every log directory found, several at once, and syncs all it kept. config gives the
-	// topic's properties by name and id. It returns when every log is readable. A log that cannot be opened
-	// is kept as failed: Log.Err says why.
-	Recover(ctx context.Context, config func(topic string, id TopicID) LogConfig, progress func(Progress)) error
-	// Create makes the directory and its partition.metadata durable and returns the empty log. ErrExists.
-	Create(id TopicID, topic string, partition int32, cfg LogConfig) (*Log, error)
-	// Get finds an open log.
-	Get(id TopicID, partition int32) (*Log, bool)
-	// Logs lists the open logs.
-	Logs() []*Log
-	// Delete renames the directory to "<topic>-<partition>.<uuid>-delete", durably, and removes it after
-	// file.delete.delay.ms. The log answers ErrClosed afterwards.
-	Delete(id TopicID, partition int32) error
-	// Stray renames a directory that no topic owns to "<topic>-<partition>.<uuid>-stray" and keeps it.
-	Stray(id TopicID, partition int32) error
-	// FlushAll syncs every log to its end (both durabilities).
-	FlushAll() error
-	// Usage is the capacity of the directory's file system and the bytes of our logs.
-	Usage() (total, free, logs int64, err error)
-	// Close flushes, writes checkpoints and snapshots and, if clean, .kafka_cleanshutdown with the incarnation last.
-	Close(clean bool, incarnation int64) error
-}
-
-// LogAPI documents Log; one writer at a time is ensured inside, all calls may overlap.
-type LogAPI interface {
-	Topic() string
-	ID() TopicID
-	Partition() int32
-	Err() error // why the log is failed, or nil
-	SetConfig(LogConfig)
-
-	// BeginTerm opens a leader term that begins at the current end. ErrTermStale if term <= the last one.
-	BeginTerm(term int32) (start int64, err error)
-	// AppendLeader checks one batch against the producer window and the topic's properties, stamps base offset
-	// and term in place (both outside the CRC) and writes it. It returns when the bytes are in the page cache;
-	// durable follows by the shared flush. A duplicate answers the original offsets with Duplicate set.
-	AppendLeader(b Batch, term int32) (Appended, error)
-	// AppendMarker writes a transaction marker (control batch). coordinatorTerm is the shard's term.
-	AppendMarker(producerID int64, producerEpoch int16, commit bool, coordinatorTerm, term int32) (Appended, error)
-	// AppendFollower writes batches verbatim: offsets and terms are in them.
-	AppendFollower(batches []byte) (end int64, err error)
-	// TruncateTo cuts the log to end at offset, durably.
-	TruncateTo(offset int64) error
-	// RestartAt empties the log; it then begins at offset.
-	RestartAt(offset int64) error
-	// EndOfTerm is the largest term <= term and the offset where it ends (KIP-101); -1, -1 if none.
-	EndOfTerm(term int32) (found int32, end int64)
-	// LastTerm is the newest term known, -1 none.
-	LastTerm() int32
-
-	Offsets() Offsets
-	// SetHigh is called by the partition, never by the log; it only moves forward.
-	SetHigh(offset int64)
-	// OnProgress sets the one function called, outside all locks, after End or Durable moved. Set before service.
-	OnProgress(f func())
-	// Watch calls wake once, from any goroutine, when the offset named by kind is >= offset, or the log failed,
-	// closed or was deleted; at once if that holds already. cancel is idempotent.
-	Watch(kind Bound, offset int64, wake func()) (cancel func())
-	// FlushTo asks for durability up to offset whatever the mode; use Watch(BoundDurable) to wait.
-	FlushTo(offset int64)
-
-	// Read returns whole batches from the one that contains from, up to the bound, at most max bytes but at
-	// least one batch if minOne. An empty result at the bound is no error. ErrOffsetOutOfRange below Start or
-	// above End.
-	Read(from int64, max int, upTo Bound, minOne bool) (Records, error)
-	// Aborted lists aborted transactions that overlap [from, to), sorted by first offset.
-	Aborted(from, to int64) ([]AbortedTxn, error)
-	// OffsetForTime is the first record at or after timestamp ms (offset, its timestamp, its term).
-	OffsetForTime(timestampMs int64, upTo Bound) (pos TimedOffset, found bool, err error)
-	// MaxTimestamp is the record with the largest timestamp, the earliest on ties.
-	MaxTimestamp(upTo Bound) (pos TimedOffset, found bool, err error)
-	// TermAt is the term of the batch at offset, or the last term at End.
-	TermAt(offset int64) int32
-
-	// DeleteTo raises Start to offset (DeleteRecords), durably. ErrOffsetOutOfRange above High, ErrPolicy for compact-only.
-	DeleteTo(offset int64) (start int64, err error)
-	Size() int64
-	Segments() int
-	// Producers lists the producer state for DescribeProducers.
-	Producers() []ProducerState
-}
-
 // Batch is one record batch (magic 2) as it came: Raw is a slice of the request's frame and is stamped in place.
 type Batch struct {
 	Raw []byte
@@ -254,14 +162,4 @@ type ProducerState struct {
 	LastTimestampMs int64
 	CoordinatorTerm int32
 	TxnFirstOffset  int64 // -1 none open
-}
-
-// Records are whole batches, in memory or still in files. Release must be called once.
-type Records interface {
-	Len() int
-	// AppendTo copies all bytes to the end of buf.
-	AppendTo(buf []byte) ([]byte, error)
-	// WriteTo writes all bytes; to a plain TCP connection it may use sendfile.
-	io.WriterTo
-	Release()
 }

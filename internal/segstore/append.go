@@ -1,0 +1,281 @@
+package segstore
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
+)
+
+// AppendLeader checks one batch against the producer window and the topic's
+// properties, stamps base offset and term in place (both outside the CRC) and
+// writes it. It returns when the bytes are in the page cache; durable follows
+// by the shared flush. A duplicate answers the original offsets with Duplicate
+// set. term must be the one of the last BeginTerm, else ErrTermStale. Faults of
+// the batch are *RecordError or wrap ErrOutOfOrder, ErrProducerEpoch,
+// ErrTxnState; after ErrFull and all of these no offset is used.
+func (l *Log) AppendLeader(b Batch, term int32) (Appended, error) {
+	cfg := l.cfg.Load()
+	now := l.store.now()
+	err := b.validate(cfg, now.UnixMilli())
+	var a Appended
+	if err == nil {
+		l.mu.Lock()
+		a, err = l.leaderLocked(&b, term, cfg, now)
+		l.mu.Unlock()
+	}
+	if err != nil {
+		return Appended{}, l.wrap("append", err)
+	}
+	if !a.Duplicate {
+		l.appended(cfg)
+	}
+	return a, nil
+}
+
+func (l *Log) leaderLocked(b *Batch, term int32, cfg *LogConfig, now time.Time) (Appended, error) {
+	if err := l.writable(); err != nil {
+		return Appended{}, err
+	}
+	if last := l.terms.last(); term != last {
+		return Appended{}, fmt.Errorf("%w: %d, the log is in %d", ErrTermStale, term, last)
+	}
+	if p := l.producers.byID[b.ProducerID]; p != nil && b.ProducerID >= 0 {
+		if d := p.duplicateOf(&b.BatchHeader); d != nil {
+			return duplicate(d, cfg), nil
+		}
+		if err := p.check(&b.BatchHeader); err != nil {
+			return Appended{}, err
+		}
+	}
+	if cfg.LogAppendTime {
+		b.stampTime(true, now.UnixMilli())
+	}
+	b.stampPlace(l.end, term)
+	if err := l.writeLocked(b.Raw, &b.BatchHeader, cfg, now); err != nil {
+		return Appended{}, err
+	}
+	a := Appended{BaseOffset: b.BaseOffset, LastOffset: b.LastOffset(), LogAppendTimeMs: noTimestamp, Records: int(b.Records)}
+	if cfg.LogAppendTime {
+		a.LogAppendTimeMs = b.MaxTimestamp
+	}
+	return a, nil
+}
+
+func duplicate(d *placed, cfg *LogConfig) Appended {
+	a := Appended{BaseOffset: d.firstOffset(), LastOffset: d.lastOffset, LogAppendTimeMs: noTimestamp,
+		Records: int(d.offsetDelta) + 1, Duplicate: true}
+	if cfg.LogAppendTime {
+		a.LogAppendTimeMs = d.timestampMs
+	}
+	return a
+}
+
+// AppendMarker writes a transaction marker (control batch). coordinatorTerm is
+// the shard's term; one below that of the producer's last marker is
+// ErrTermStale, an old producer epoch ErrProducerEpoch. A second marker is
+// harmless.
+func (l *Log) AppendMarker(producerID int64, producerEpoch int16, commit bool, coordinatorTerm, term int32) (Appended, error) {
+	cfg := l.cfg.Load()
+	now := l.store.now()
+	b := buildMarker(producerID, producerEpoch, commit, coordinatorTerm, now.UnixMilli())
+	l.mu.Lock()
+	err := l.markerLocked(&b, coordinatorTerm, term, cfg, now)
+	l.mu.Unlock()
+	if err != nil {
+		return Appended{}, l.wrap("append marker", err)
+	}
+	l.appended(cfg)
+	return Appended{BaseOffset: b.BaseOffset, LastOffset: b.BaseOffset, LogAppendTimeMs: noTimestamp, Records: 1}, nil
+}
+
+func (l *Log) markerLocked(b *Batch, coordinatorTerm, term int32, cfg *LogConfig, now time.Time) error {
+	if err := l.writable(); err != nil {
+		return err
+	}
+	if last := l.terms.last(); term != last {
+		return fmt.Errorf("%w: %d, the log is in %d", ErrTermStale, term, last)
+	}
+	if p := l.producers.byID[b.ProducerID]; p != nil {
+		if b.ProducerEpoch < p.epoch {
+			return fmt.Errorf("%w: producer id %d has epoch %d, marker has %d", ErrProducerEpoch, b.ProducerID, p.epoch, b.ProducerEpoch)
+		}
+		if coordinatorTerm < p.coordinatorTerm {
+			return fmt.Errorf("%w: coordinator term %d of a marker for producer id %d, %d was seen",
+				ErrTermStale, coordinatorTerm, b.ProducerID, p.coordinatorTerm)
+		}
+	}
+	b.stampPlace(l.end, term)
+	return l.writeLocked(b.Raw, &b.BatchHeader, cfg, now)
+}
+
+// AppendFollower writes batches verbatim: offsets and terms are in them. Each
+// must be whole (else ErrCorrupt) and begin at or above the end (else
+// ErrNotContiguous; compaction leaves gaps). Batches before the bad one stay.
+func (l *Log) AppendFollower(batches []byte) (end int64, err error) {
+	cfg := l.cfg.Load()
+	now := l.store.now()
+	l.mu.Lock()
+	err = l.writable()
+	for err == nil && len(batches) > 0 {
+		var n int
+		if n, err = l.followerLocked(batches, cfg, now); err == nil {
+			batches = batches[n:]
+		}
+	}
+	end = l.end
+	l.mu.Unlock()
+	l.appended(cfg)
+	if err != nil {
+		return end, l.wrap("append", err)
+	}
+	return end, nil
+}
+
+func (l *Log) followerLocked(batches []byte, cfg *LogConfig, now time.Time) (n int, err error) {
+	if len(batches) < batchOverhead {
+		return 0, fmt.Errorf("%w: %d bytes are no batch", ErrCorrupt, len(batches))
+	}
+	h := decodeHeader(batches)
+	n = h.Size()
+	if h.Magic != 2 || h.Length < batchOverhead-lengthOverhead || n > len(batches) || h.LastOffsetDelta < 0 {
+		return 0, fmt.Errorf("%w: magic %d, length %d, %d bytes left", ErrCorrupt, h.Magic, h.Length, len(batches))
+	}
+	if !crcGood(batches[:n]) {
+		return 0, fmt.Errorf("%w: CRC at offset %d", ErrCorrupt, h.BaseOffset)
+	}
+	if h.BaseOffset < l.end || h.Term < l.terms.last() {
+		return 0, fmt.Errorf("%w: offset %d term %d after %d term %d", ErrNotContiguous, h.BaseOffset, h.Term, l.end, l.terms.last())
+	}
+	return n, l.writeLocked(batches[:n], &h, cfg, now)
+}
+
+// writeLocked writes one stamped batch to the active segment, after a roll if
+// it is full, and publishes the new end.
+func (l *Log) writeLocked(raw []byte, h *BatchHeader, cfg *LogConfig, now time.Time) error {
+	seg := l.segments[len(l.segments)-1]
+	if seg.full(h, int64(len(raw)), h.LastOffset(), cfg, now) {
+		if err := l.rollLocked(l.end, cfg, now); err != nil {
+			return l.ioError("roll", err)
+		}
+		seg = l.segments[len(l.segments)-1]
+	}
+	if l.writer == nil {
+		f, err := l.store.handles.acquire(&seg.file)
+		if err != nil {
+			return l.ioError("open", err)
+		}
+		l.writer = f
+	}
+	l.idle = false
+	if _, err := l.writer.WriteAt(raw, seg.size); err != nil {
+		if terr := l.writer.Truncate(seg.size); terr != nil {
+			return l.fail(errors.Join(err, terr))
+		}
+		return l.ioError("write", err)
+	}
+	l.publishLocked(seg, raw, h, cfg, now)
+	return nil
+}
+
+// ioError sorts errors of the writer: a full disk and a lack of descriptors
+// pass, everything else is final.
+func (l *Log) ioError(op string, err error) error {
+	switch {
+	case isFull(err):
+		return fmt.Errorf("%w: %s: %w", ErrFull, op, err)
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return fmt.Errorf("%w: %s: %w", ErrStorage, op, err)
+	}
+	return l.fail(err)
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// publishLocked takes a written batch into memory and moves the end.
+func (l *Log) publishLocked(seg *segment, raw []byte, h *BatchHeader, cfg *LogConfig, now time.Time) {
+	seg.add(h, int64(len(raw)), cfg.IndexIntervalBytes, now)
+	l.pos.Lock()
+	if aborted, ok := l.producers.apply(h, raw[batchOverhead:], now.UnixMilli()); ok {
+		seg.addAborted(aborted)
+	}
+	if h.Term > l.terms.last() {
+		l.terms = l.terms.assign(h.Term, h.BaseOffset)
+		l.termsDirty = true
+	}
+	l.end = h.LastOffset() + 1
+	l.recent.push(batchEnd{l.end, seg.size}, l.high)
+	due := l.dueLocked()
+	l.pos.Unlock()
+	wakeAll(due)
+}
+
+// appended tells the flusher and the partition that the end moved.
+func (l *Log) appended(cfg *LogConfig) {
+	switch {
+	case l.store.durability == Strict:
+		l.store.flusher.mark(l)
+	case cfg.FlushMessages < 1<<63-1 && l.unflushed() >= cfg.FlushMessages:
+		l.store.flusher.mark(l)
+	case cfg.FlushAge < 1<<63-1 && l.timedFlush.CompareAndSwap(false, true):
+		l.store.flusher.markAfter(l, cfg.FlushAge)
+	}
+	l.progressed()
+}
+
+func (l *Log) unflushed() int64 {
+	l.pos.Lock()
+	defer l.pos.Unlock()
+	return l.end - l.durable
+}
+
+// rollLocked seals the active segment and begins a new one at base. The old
+// one's indexes and a producer snapshot are written but not synced: until the
+// housekeeper has done so, the recovery point stays below them.
+func (l *Log) rollLocked(base int64, cfg *LogConfig, now time.Time) error {
+	fsys := l.store.fs
+	old := l.segments[len(l.segments)-1]
+	if err := old.save(fsys, false); err != nil {
+		return err
+	}
+	snapshot := encodeSnapshot(l.producers.byID)
+	if err := fsys.WriteFile(segmentFile(l.dir, base, snapshotSuffix), snapshot, 0o644); err != nil {
+		return err
+	}
+	seg := newSegment(l.dir, base, now, cfg.SegmentJitter)
+	f, err := l.createSegment(seg)
+	if err != nil {
+		return err
+	}
+	l.store.handles.adopt(&seg.file, f)
+	if l.writer != nil {
+		l.store.handles.release(&old.file)
+	}
+	l.writer = f
+	old.seal()
+	l.pos.Lock()
+	l.segments = append(l.segments[:len(l.segments):len(l.segments)], seg)
+	l.namesDirty = true
+	l.recent.clear()
+	l.pos.Unlock()
+	l.store.flusher.mark(l)
+	return nil
+}
+
+// createSegment makes the empty file of a segment, cutting what an earlier
+// attempt may have left. Its name is durable after the next flush.
+func (l *Log) createSegment(seg *segment) (vfs.File, error) {
+	f, err := l.store.fs.OpenReadWrite(seg.file.path, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,181 @@
+package segstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+)
+
+// Compression codecs in the attributes of a batch (Kafka's CompressionType).
+const (
+	codecNone = iota
+	codecGzip
+	codecSnappy
+	codecLZ4
+	codecZstd
+)
+
+// inflateLimit bounds what one batch may inflate to, in bytes: a small frame
+// can otherwise claim gigabytes.
+const inflateLimit = 64 << 20
+
+var errInflateLimit = &RecordError{Err: ErrTooLarge, Index: -1,
+	Msg: fmt.Sprintf("records inflate to more than %d bytes", inflateLimit)}
+
+var (
+	gzipPool  sync.Pool // *gzip.Reader
+	lz4Pool   = sync.Pool{New: func() any { return lz4.NewReader(nil) }}
+	zstdPool  sync.Pool // *zstd.Decoder
+	plainPool = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+)
+
+// inflate gives use the plain records of a compressed batch. The slice is
+// valid only during the call.
+func inflate(codec int, data []byte, use func(plain []byte) error) error {
+	buf := plainPool.Get().(*bytes.Buffer)
+	buf.Reset()
+	defer func() {
+		if buf.Cap() <= 1<<20 {
+			plainPool.Put(buf)
+		}
+	}()
+	var err error
+	switch codec {
+	case codecNone:
+		return use(data)
+	case codecGzip:
+		err = inflateGzip(buf, data)
+	case codecSnappy:
+		err = inflateSnappy(buf, data)
+	case codecLZ4:
+		r := lz4Pool.Get().(*lz4.Reader)
+		r.Reset(bytes.NewReader(data))
+		err = drain(buf, r)
+		lz4Pool.Put(r)
+	case codecZstd:
+		err = inflateZstd(buf, data)
+	default:
+		err = fmt.Errorf("compression codec %d is unknown", codec)
+	}
+	if err != nil {
+		return err
+	}
+	return use(buf.Bytes())
+}
+
+// drain copies r to its end, up to the limit.
+func drain(buf *bytes.Buffer, r io.Reader) error {
+	n, err := buf.ReadFrom(io.LimitReader(r, inflateLimit+1))
+	if err == nil && n > inflateLimit {
+		err = errInflateLimit
+	}
+	return err
+}
+
+func inflateGzip(buf *bytes.Buffer, data []byte) error {
+	r, _ := gzipPool.Get().(*gzip.Reader)
+	if r == nil {
+		r = new(gzip.Reader)
+	}
+	defer gzipPool.Put(r)
+	if err := r.Reset(bytes.NewReader(data)); err != nil {
+		return err
+	}
+	return drain(buf, r)
+}
+
+func inflateZstd(buf *bytes.Buffer, data []byte) error {
+	d, _ := zstdPool.Get().(*zstd.Decoder)
+	if d == nil {
+		var err error
+		d, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxMemory(inflateLimit))
+		if err != nil {
+			return err
+		}
+	}
+	defer zstdPool.Put(d)
+	if err := d.Reset(bytes.NewReader(data)); err != nil {
+		return err
+	}
+	err := drain(buf, d)
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		err = errInflateLimit
+	}
+	return err
+}
+
+// xerialMagic begins the framing of snappy-java's SnappyOutputStream, which
+// Java clients write: magic, version, compatible version, then blocks behind
+// their lengths. Others write one raw block.
+var xerialMagic = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
+
+func inflateSnappy(buf *bytes.Buffer, data []byte) error {
+	if !bytes.HasPrefix(data, xerialMagic) {
+		return snappyBlock(buf, data)
+	}
+	if len(data) < 16 {
+		return io.ErrUnexpectedEOF
+	}
+	for data = data[16:]; len(data) > 0; {
+		if len(data) < 4 {
+			return io.ErrUnexpectedEOF
+		}
+		n := int64(binary.BigEndian.Uint32(data))
+		data = data[4:]
+		if n > int64(len(data)) {
+			return io.ErrUnexpectedEOF
+		}
+		if err := snappyBlock(buf, data[:n]); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+func snappyBlock(buf *bytes.Buffer, block []byte) error {
+	n, err := snappy.DecodedLen(block)
+	if err != nil {
+		return err
+	}
+	if n < 0 || buf.Len()+n > inflateLimit {
+		return errInflateLimit
+	}
+	if n > 64*(len(block)+1) { // a copy element of 2 bytes gives at most 64
+		return snappy.ErrCorrupt
+	}
+	buf.Grow(n)
+	out, err := snappy.Decode(buf.AvailableBuffer()[:n], block)
+	if err != nil {
+		return err
+	}
+	buf.Write(out)
+	return nil
+}
+
+// subTime and addTime move a time in milliseconds; the largest duration means
+// without limit.
+func subTime(ms int64, d time.Duration) int64 {
+	if d == math.MaxInt64 {
+		return math.MinInt64
+	}
+	return ms - d.Milliseconds()
+}
+
+func addTime(ms int64, d time.Duration) int64 {
+	if d == math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return ms + d.Milliseconds()
+}

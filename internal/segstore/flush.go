@@ -1,0 +1,205 @@
+package segstore
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// flushParallel is how many logs one round syncs at once: the file system
+// joins their journal commits.
+const flushParallel = 8
+
+// flusher is the one goroutine of a store that makes logs durable. It drains
+// all marked logs, syncs them, and begins again with what was marked
+// meanwhile: an fsync is shared by all who wait, and nobody waits for a tick.
+type flusher struct {
+	store *Store
+	wake  chan struct{} // holds one token while there is work
+
+	mu    sync.Mutex // guards the fields below
+	queue []*Log
+	timed []timedFlush
+}
+
+type timedFlush struct {
+	log *Log
+	at  time.Time
+}
+
+func newFlusher(s *Store) *flusher { return &flusher{store: s, wake: make(chan struct{}, 1)} }
+
+// mark asks for a flush of l to its end.
+func (f *flusher) mark(l *Log) {
+	if !l.queued.CompareAndSwap(false, true) {
+		return
+	}
+	f.mu.Lock()
+	f.queue = append(f.queue, l)
+	f.mu.Unlock()
+	f.nudge()
+}
+
+// markAfter asks for a flush of l after d (flush.ms).
+func (f *flusher) markAfter(l *Log, d time.Duration) {
+	f.mu.Lock()
+	f.timed = append(f.timed, timedFlush{l, time.Now().Add(d)})
+	f.mu.Unlock()
+	f.nudge()
+}
+
+func (f *flusher) nudge() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run works until ctx ends; what is marked then stays for Close.
+func (f *flusher) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+		case <-timer.C:
+		}
+		logs, next := f.take(time.Now())
+		timer.Reset(next)
+		if len(logs) > 0 {
+			f.round(logs)
+		}
+	}
+}
+
+// take empties the queue, with the timed flushes that are due, and says when
+// the next of those is.
+func (f *flusher) take(now time.Time) (logs []*Log, next time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	logs, f.queue = f.queue, nil
+	next = time.Hour
+	keep := f.timed[:0]
+	for _, t := range f.timed {
+		if d := t.at.Sub(now); d > 0 {
+			next = min(next, d)
+			keep = append(keep, t)
+			continue
+		}
+		t.log.timedFlush.Store(false)
+		if t.log.queued.CompareAndSwap(false, true) {
+			logs = append(logs, t.log)
+		}
+	}
+	clear(f.timed[len(keep):])
+	f.timed = keep
+	return logs, next
+}
+
+// round syncs logs, several at once.
+func (f *flusher) round(logs []*Log) {
+	began := time.Now()
+	err := eachLog(logs, flushParallel, func(l *Log) error {
+		l.queued.Store(false) // before the sync: an append during it marks again
+		return l.flush()
+	})
+	if o := f.store.observer; o != nil {
+		o.Flushed(time.Since(began), len(logs), err)
+	}
+}
+
+// eachLog runs do for all logs, at most n at once, and gives the first error.
+func eachLog(logs []*Log, n int, do func(*Log) error) error {
+	if len(logs) == 1 {
+		return do(logs[0])
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	slots := make(chan struct{}, n)
+	for _, l := range logs {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := do(l); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				if first == nil {
+					first = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// flush makes the log durable to its present end: the files of the segments
+// that were written since the last flush, then the names of new ones.
+func (l *Log) flush() error {
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	return l.flushHeld()
+}
+
+// flushHeld is flush for who holds flushMu.
+func (l *Log) flushHeld() error {
+	l.pos.Lock()
+	if err := l.usableLocked(); err != nil {
+		l.pos.Unlock()
+		return err
+	}
+	from, to, names := l.durable, l.end, l.namesDirty
+	segs := segmentsFrom(l.segments, from)
+	l.namesDirty = false
+	l.pos.Unlock()
+	if from == to && !names {
+		return nil
+	}
+	if !l.store.skipFlush {
+		if err := l.sync(segs, to, names); err != nil {
+			return l.fail(err)
+		}
+	}
+	l.pos.Lock()
+	l.durable = max(l.durable, to)
+	due := l.dueLocked()
+	l.pos.Unlock()
+	wakeAll(due)
+	l.progressed()
+	return nil
+}
+
+func (l *Log) sync(segs []*segment, to int64, names bool) error {
+	for _, s := range segs {
+		if s.base >= to && s.base != segs[0].base {
+			break
+		}
+		f, err := l.store.handles.acquire(&s.file)
+		if err != nil {
+			return err
+		}
+		err = f.SyncData()
+		l.store.handles.release(&s.file)
+		if err != nil {
+			return err
+		}
+	}
+	if names {
+		return l.store.fs.SyncDir(l.dir)
+	}
+	return nil
+}
+
+// FlushTo asks for durability up to offset whatever the mode; use
+// Watch(BoundDurable) to wait.
+func (l *Log) FlushTo(offset int64) {
+	l.pos.Lock()
+	need := l.durable < offset
+	l.pos.Unlock()
+	if need {
+		l.store.flusher.mark(l)
+	}
+}

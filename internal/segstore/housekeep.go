@@ -1,0 +1,289 @@
+package segstore
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
+)
+
+// discard is a path to remove later; files are handles that readers may still use.
+type discard struct {
+	path  string
+	at    time.Time
+	files []*handle
+}
+
+// housekeepTick is how often the housekeeper looks for something to do.
+const housekeepTick = time.Second
+
+// housekeep runs retention, checkpoints and delayed deletions until ctx ends.
+func (s *Store) housekeep(ctx context.Context) {
+	tick := time.NewTicker(housekeepTick)
+	defer tick.Stop()
+	retention, checkpoint := time.Now(), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.emptyTrash(s.now())
+		if every := s.opts.RetentionEvery; every > 0 && time.Since(retention) >= every {
+			s.retain(ctx)
+			retention = time.Now()
+		}
+		if every := s.opts.CheckpointEvery; every > 0 && time.Since(checkpoint) >= every {
+			if err := s.checkpoint(ctx); err != nil {
+				s.log.Warn("checkpoint was not written", "dir", s.dir, "err", err)
+			}
+			checkpoint = time.Now()
+		}
+	}
+}
+
+// checkpoint makes every log durable with its indexes, snapshots and terms, and
+// writes how far that is. Idle logs give their file handle back.
+func (s *Store) checkpoint(ctx context.Context) error {
+	for _, l := range s.Logs() {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := l.secure(); err != nil {
+			if l.usable() == nil {
+				s.log.Warn("recovery point did not move", "topic", l.topic, "partition", l.partition, "err", err)
+			}
+			continue
+		}
+		l.rest()
+	}
+	return s.writeCheckpoints()
+}
+
+// secure syncs the log to its end, the indexes and snapshots of sealed
+// segments, and the terms; then the recovery point may move there.
+func (l *Log) secure() error {
+	l.tidyMu.Lock()
+	defer l.tidyMu.Unlock()
+	if err := l.flush(); err != nil {
+		return err
+	}
+	l.pos.Lock()
+	point, segs, t, termsDirty := l.durable, l.segments, l.terms, l.termsDirty
+	l.termsDirty = false
+	l.pos.Unlock()
+	if err := l.syncSealed(segs); err != nil {
+		return err
+	}
+	if termsDirty {
+		if err := vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), encodeTerms(t)); err != nil {
+			l.pos.Lock()
+			l.termsDirty = true
+			l.pos.Unlock()
+			return err
+		}
+	}
+	l.setPoint(point)
+	return nil
+}
+
+// syncSealed makes the index files of sealed segments durable.
+func (l *Log) syncSealed(segs []*segment) error {
+	names := false
+	for i, seg := range segs[:len(segs)-1] {
+		seg.mu.RLock()
+		done, aborted := seg.synced, seg.hasAborted
+		seg.mu.RUnlock()
+		if done {
+			continue
+		}
+		files := []string{segmentFile(l.dir, seg.base, indexSuffix), segmentFile(l.dir, seg.base, timeSuffix),
+			segmentFile(l.dir, segs[i+1].base, snapshotSuffix)}
+		if aborted {
+			files = append(files, segmentFile(l.dir, seg.base, abortedSuffix))
+		}
+		for _, path := range files {
+			if err := syncFile(l.store.fs, path); err != nil {
+				return err
+			}
+		}
+		seg.mu.Lock()
+		seg.synced = true
+		seg.mu.Unlock()
+		names = true
+	}
+	if names {
+		return l.store.fs.SyncDir(l.dir)
+	}
+	return nil
+}
+
+func syncFile(fsys vfs.FS, path string) error {
+	f, err := fsys.OpenReadWrite(path, false)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// rest gives the active segment's handle back if nothing was appended since
+// the last call.
+func (l *Log) rest() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.idle && l.writer != nil {
+		l.store.handles.release(&l.segments[len(l.segments)-1].file)
+		l.writer = nil
+	}
+	l.idle = true
+}
+
+// retain deletes old segments of all logs and forgets silent producers.
+func (s *Store) retain(ctx context.Context) {
+	now := s.now()
+	for _, l := range s.Logs() {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := l.retain(now); err != nil && l.usable() == nil {
+			s.log.Warn("old segments were not deleted", "topic", l.topic, "partition", l.partition, "err", err)
+		}
+		if s.opts.ProducerExpiry > 0 {
+			l.mu.Lock()
+			l.pos.Lock()
+			l.producers.expire(now.Add(-s.opts.ProducerExpiry).UnixMilli())
+			l.pos.Unlock()
+			l.mu.Unlock()
+		}
+	}
+}
+
+// retain deletes whole segments from the front that retention.ms,
+// retention.bytes or the log start have passed, never one above high.
+func (l *Log) retain(now time.Time) error {
+	l.tidyMu.Lock()
+	defer l.tidyMu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	cfg := l.cfg.Load()
+	l.mu.Lock()
+	n := l.expiredLocked(cfg, now)
+	if n == len(l.segments) {
+		if err := l.rollLocked(l.end, cfg, now); err != nil {
+			l.mu.Unlock()
+			return l.ioError("roll", err)
+		}
+	}
+	gone := l.segments[:n:n]
+	l.pos.Lock()
+	if n > 0 {
+		l.segments = append([]*segment(nil), l.segments[n:]...)
+		l.start = max(l.start, l.segments[0].base)
+		l.stable = max(l.stable, l.start)
+		l.terms = l.terms.truncateStart(l.start)
+		l.termsDirty = true
+	}
+	l.pos.Unlock()
+	l.mu.Unlock()
+	return l.discardSegments(gone, cfg.FileDeleteDelay)
+}
+
+// expiredLocked is how many segments from the front are to go; all of them
+// means that the active one is to be rolled first. The caller holds mu.
+func (l *Log) expiredLocked(cfg *LogConfig, now time.Time) (n int) {
+	o := l.Offsets()
+	excess := int64(math.MinInt64)
+	if cfg.Delete && cfg.RetentionBytes >= 0 {
+		excess = -cfg.RetentionBytes
+		for _, s := range l.segments {
+			size, _ := s.shape()
+			excess += size
+		}
+	}
+	for _, s := range l.segments {
+		size, end := s.shape()
+		if end > o.High || size == 0 && s == l.segments[len(l.segments)-1] {
+			break
+		}
+		tooBig := excess >= size
+		tooOld := cfg.Delete && cfg.RetentionAge >= 0 && msBetween(s.newest(), now.UnixMilli()) > cfg.RetentionAge
+		if !tooBig && !tooOld && end > o.Start {
+			break
+		}
+		if n == len(l.segments)-1 && tooBig && !tooOld && end > o.Start {
+			break // size alone never takes the segment being written
+		}
+		excess -= size
+		n++
+	}
+	return n
+}
+
+// discardSegments renames the files of segments that are no longer part of the
+// log, durably, and has them removed later: who reads them may finish.
+func (l *Log) discardSegments(gone []*segment, delay time.Duration) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	fsys := l.store.fs
+	for _, seg := range gone {
+		var removed []string
+		for _, suffix := range [...]string{logSuffix, indexSuffix, timeSuffix, abortedSuffix, snapshotSuffix} {
+			path := segmentFile(l.dir, seg.base, suffix)
+			switch err := fsys.Rename(path, path+deletedSuffix); {
+			case err == nil:
+				removed = append(removed, path+deletedSuffix)
+			case !errors.Is(err, fs.ErrNotExist):
+				return err
+			}
+		}
+		l.store.handles.rename(&seg.file, seg.file.path+deletedSuffix)
+		l.store.log.Info("segment deleted", "topic", l.topic, "partition", l.partition, "offset", seg.base)
+		for _, path := range removed {
+			var files []*handle
+			if strings.HasSuffix(path, logSuffix+deletedSuffix) {
+				files = []*handle{&seg.file}
+			}
+			l.store.discard(path, delay, files)
+		}
+	}
+	return fsys.SyncDir(l.dir)
+}
+
+// discard has a path removed after delay.
+func (s *Store) discard(path string, delay time.Duration, files []*handle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trash = append(s.trash, discard{path: path, at: s.now().Add(delay), files: files})
+}
+
+// emptyTrash removes what is due.
+func (s *Store) emptyTrash(now time.Time) {
+	s.mu.Lock()
+	var due []discard
+	keep := s.trash[:0]
+	for _, d := range s.trash {
+		if d.at.After(now) {
+			keep = append(keep, d)
+		} else {
+			due = append(due, d)
+		}
+	}
+	clear(s.trash[len(keep):])
+	s.trash = keep
+	s.mu.Unlock()
+	for _, d := range due {
+		for _, h := range d.files {
+			s.handles.drop(h)
+		}
+		if err := s.fs.RemoveAll(d.path); err != nil {
+			s.log.Warn("cannot remove", "path", d.path, "err", err)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package segstore
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
+)
+
+// Records are whole batches, in memory or still in files. A reader may hold
+// them as long as it likes: files stay open and bytes in them do not change,
+// also when retention deletes the segment. Release must be called once.
+type Records interface {
+	Len() int
+	// AppendTo copies all bytes to the end of buf.
+	AppendTo(buf []byte) ([]byte, error)
+	// WriteTo writes all bytes; to a plain TCP connection it may use sendfile.
+	io.WriterTo
+	Release()
+}
+
+// smallPiece is up to how many bytes are read into memory at once: below it a
+// sendfile call costs more than the copy.
+const smallPiece = 64 << 10
+
+var smallPool = sync.Pool{New: func() any { b := make([]byte, smallPiece); return &b }}
+
+// copyPool has the buffers of WriteTo where sendfile is not possible.
+var copyPool = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
+// piece is a run of bytes: in mem, or n bytes at off of a file kept open.
+type piece struct {
+	mem  []byte
+	file *handle
+	f    vfs.File
+	off  int64
+	n    int64
+}
+
+type records struct {
+	handles *handles
+	pieces  []piece
+	first   [1]piece // the store of pieces for most reads
+	n       int64
+	pooled  []*[]byte
+	one     [1]*[]byte
+}
+
+func newRecords(h *handles) *records {
+	r := &records{handles: h}
+	r.pieces, r.pooled = r.first[:0], r.one[:0]
+	return r
+}
+
+// add takes n bytes at off of a segment.
+func (r *records) add(s *segment, off, n int64) error {
+	f, err := r.handles.acquire(&s.file)
+	if err != nil {
+		return err
+	}
+	r.n += n
+	if n > smallPiece {
+		r.pieces = append(r.pieces, piece{file: &s.file, f: f, off: off, n: n})
+		return nil
+	}
+	defer r.handles.release(&s.file)
+	buf := smallPool.Get().(*[]byte)
+	r.pooled = append(r.pooled, buf)
+	mem := (*buf)[:n]
+	r.pieces = append(r.pieces, piece{mem: mem, n: n})
+	return readFull(f, mem, off)
+}
+
+// Len is the number of bytes.
+func (r *records) Len() int { return int(r.n) }
+
+// AppendTo copies all bytes to the end of buf.
+func (r *records) AppendTo(buf []byte) ([]byte, error) {
+	for _, p := range r.pieces {
+		if p.file == nil {
+			buf = append(buf, p.mem...)
+			continue
+		}
+		at := len(buf)
+		buf = append(buf, make([]byte, p.n)...)
+		if err := readFull(p.f, buf[at:], p.off); err != nil {
+			return buf[:at], fmt.Errorf("%w: %w", ErrStorage, err)
+		}
+	}
+	return buf, nil
+}
+
+// WriteTo writes all bytes. After an error the connection is of no use: the
+// reader was promised Len bytes.
+func (r *records) WriteTo(w io.Writer) (int64, error) {
+	var done int64
+	for _, p := range r.pieces {
+		n, err := p.writeTo(w)
+		done += n
+		if err != nil {
+			return done, fmt.Errorf("send records: %w", err)
+		}
+	}
+	return done, nil
+}
+
+func (p *piece) writeTo(w io.Writer) (int64, error) {
+	if p.file == nil {
+		n, err := w.Write(p.mem)
+		return int64(n), err
+	}
+	var sent int64
+	if fd, ok := p.f.Fd(); ok {
+		if conn, ok := w.(*net.TCPConn); ok {
+			n, handled, err := sendfile(conn, fd, p.off, p.n)
+			if handled {
+				return n, err
+			}
+			sent = n
+		}
+	}
+	buf := copyPool.Get().(*[]byte)
+	defer copyPool.Put(buf)
+	for sent < p.n {
+		b := (*buf)[:min(int64(len(*buf)), p.n-sent)]
+		if err := readFull(p.f, b, p.off+sent); err != nil {
+			return sent, err
+		}
+		n, err := w.Write(b)
+		sent += int64(n)
+		if err != nil {
+			return sent, err
+		}
+	}
+	return sent, nil
+}
+
+// Release gives buffers and files back.
+func (r *records) Release() {
+	for _, p := range r.pieces {
+		if p.file != nil {
+			r.handles.release(p.file)
+		}
+	}
+	for _, b := range r.pooled {
+		smallPool.Put(b)
+	}
+	r.pieces, r.pooled, r.n = nil, nil, 0
+}

@@ -1,0 +1,200 @@
+package segstore
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+)
+
+// Read returns whole batches from the one that contains from, up to the bound,
+// at most max bytes but at least one batch if minOne. An empty result at the
+// bound is no error. ErrOffsetOutOfRange below Start or above End.
+func (l *Log) Read(from int64, max int, upTo Bound, minOne bool) (Records, error) {
+	l.pos.Lock()
+	err := l.usableLocked()
+	if err == nil && (from < l.start || from > l.end) {
+		err = fmt.Errorf("%w: %d is not within [%d, %d]", ErrOffsetOutOfRange, from, l.start, l.end)
+	}
+	w := window{log: l, from: from, bound: l.boundLocked(upTo), room: max, minOne: minOne}
+	w.segs = segmentsFrom(l.segments, from)
+	w.active = l.segments[len(l.segments)-1]
+	w.fromPos, w.fromKnown = l.recent.find(from)
+	w.boundPos, w.boundKnown = l.recent.find(w.bound)
+	l.pos.Unlock()
+	if err != nil {
+		return nil, l.wrap("read", err)
+	}
+	r := newRecords(l.store.handles)
+	if err := w.collect(r); err != nil {
+		r.Release()
+		if l.movedPast(from, err) {
+			err = fmt.Errorf("%w: %d was deleted meanwhile", ErrOffsetOutOfRange, from)
+		} else if !errors.Is(err, ErrCorrupt) {
+			err = fmt.Errorf("%w: %w", ErrStorage, err)
+		}
+		return nil, l.wrap("read", err)
+	}
+	return r, nil
+}
+
+// movedPast says whether a read failed because retention took the segment.
+func (l *Log) movedPast(from int64, err error) bool {
+	return errors.Is(err, fs.ErrNotExist) && from < l.Offsets().Start
+}
+
+// window is one read in progress.
+type window struct {
+	log    *Log
+	segs   []*segment // from the one that holds from
+	active *segment
+	from   int64
+	bound  int64 // batches that end above it stay out
+	room   int
+	minOne bool
+
+	// places in the active segment, where known
+	fromPos, boundPos     int64
+	fromKnown, boundKnown bool
+}
+
+func (w *window) collect(r *records) error {
+	for i, s := range w.segs {
+		if s.base >= w.bound || w.from >= w.bound {
+			return nil
+		}
+		begin, limit, err := w.edges(s, i == 0)
+		if err != nil {
+			return err
+		}
+		if begin >= limit {
+			continue // a gap at the end of a segment
+		}
+		n := limit - begin
+		if n > int64(w.room) {
+			if n, err = w.fit(s, begin, limit, w.minOne && r.n == 0); err != nil {
+				return err
+			}
+		}
+		if n > 0 {
+			if err := r.add(s, begin, n); err != nil {
+				return err
+			}
+		}
+		w.room -= int(n)
+		if n < limit-begin || w.room <= 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// edges gives the part of a segment that lies within the window.
+func (w *window) edges(s *segment, first bool) (begin, limit int64, err error) {
+	size, end := s.shape()
+	switch {
+	case w.bound >= end:
+		limit = size
+	case s == w.active && w.boundKnown:
+		limit = w.boundPos
+	default:
+		if limit, err = w.log.locate(s, w.bound, size); err != nil {
+			return 0, 0, err
+		}
+	}
+	switch {
+	case !first || w.from <= s.base:
+	case w.from >= end:
+		begin = limit
+	case s == w.active && w.fromKnown:
+		begin = w.fromPos
+	default:
+		begin, err = w.log.locate(s, w.from, size)
+	}
+	return begin, limit, err
+}
+
+// locate is the position of the first batch of a segment that ends at or above
+// offset; size if there is none.
+func (l *Log) locate(s *segment, offset, size int64) (int64, error) {
+	index, _, err := s.indexes(l.store.fs)
+	if err != nil {
+		return 0, err
+	}
+	f, err := l.store.handles.acquire(&s.file)
+	if err != nil {
+		return 0, err
+	}
+	defer l.store.handles.release(&s.file)
+	sc := newScan(f, size)
+	defer sc.close()
+	pos, _, _, err := sc.find(index.atOffset(offset-s.base), offset)
+	return pos, err
+}
+
+// fit is how many bytes of whole batches from begin fit into the room.
+func (w *window) fit(s *segment, begin, limit int64, minOne bool) (int64, error) {
+	index, _, err := s.indexes(w.log.store.fs)
+	if err != nil {
+		return 0, err
+	}
+	f, err := w.log.store.handles.acquire(&s.file)
+	if err != nil {
+		return 0, err
+	}
+	defer w.log.store.handles.release(&s.file)
+	sc := newScan(f, limit)
+	defer sc.close()
+	pos := max(begin, index.atPosition(begin+int64(w.room)))
+	for pos < limit {
+		h, err := sc.header(pos)
+		if err != nil {
+			return 0, err
+		}
+		next := pos + int64(h.Size())
+		if next-begin > int64(w.room) && (pos > begin || !minOne) {
+			break
+		}
+		pos = next
+	}
+	return pos - begin, nil
+}
+
+// Aborted lists aborted transactions that overlap [from, to), sorted by first
+// offset; an empty list is not nil.
+func (l *Log) Aborted(from, to int64) ([]AbortedTxn, error) {
+	l.pos.Lock()
+	err := l.usableLocked()
+	segs := segmentsFrom(l.segments, from)
+	l.pos.Unlock()
+	if err != nil {
+		return nil, l.wrap("aborted transactions", err)
+	}
+	out := []AbortedTxn{}
+	for _, s := range segs {
+		list, err := s.abortedIn(l.store.fs)
+		if err != nil {
+			if l.movedPast(from, err) {
+				return out, nil
+			}
+			return nil, l.wrap("aborted transactions", fmt.Errorf("%w: %w", ErrStorage, err))
+		}
+		done := false
+		for _, t := range list {
+			if t.last >= from && t.first < to {
+				out = append(out, AbortedTxn{ProducerID: t.producerID, FirstOffset: t.first})
+			}
+			if done = t.lastStable >= to; done {
+				break
+			}
+		}
+		if done {
+			break
+		}
+	}
+	slices.SortFunc(out, func(a, b AbortedTxn) int {
+		return cmp.Or(cmp.Compare(a.FirstOffset, b.FirstOffset), cmp.Compare(a.ProducerID, b.ProducerID))
+	})
+	return out, nil
+}

@@ -1,0 +1,228 @@
+package segstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// deletedDir and keptDir are directories that are no longer logs; -future is
+// one that a Kafka was moving between disks.
+var (
+	deletedDir = regexp.MustCompile(`^.+-\d+\.[0-9a-f]+-delete$`)
+	keptDir    = regexp.MustCompile(`^.+-\d+\.[0-9a-f]+-(stray|future)$`)
+)
+
+// Recover opens every log directory found, several at once, and syncs all it
+// kept. config gives the topic's properties by name and id; progress, if not
+// nil, is called after each log, one call at a time. It returns when every log
+// is readable. A log that cannot be opened is kept as failed: Log.Err says
+// why. After an unclean stop each log is checked from its recovery point on
+// and a bad tail cut; a fault below the recovery point fails the log.
+func (s *Store) Recover(ctx context.Context, config func(topic string, id TopicID) LogConfig, progress func(Progress)) error {
+	found, err := s.findLogs(config)
+	if err != nil {
+		return fmt.Errorf("recover %s: %w", s.dir, err)
+	}
+	threads := s.opts.RecoveryThreads
+	if threads < 1 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	var mu sync.Mutex
+	done := Progress{Total: len(found)}
+	err = eachLog(found, threads, func(l *Log) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := l.load(); err != nil {
+			l.segments = []*segment{newSegment(l.dir, 0, s.now(), 0)}
+			l.fail(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		done.Done++
+		if progress != nil {
+			progress(done)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("recover %s: %w", s.dir, err)
+	}
+	s.forgetMissing()
+	if err := s.dropClean(); err != nil {
+		return fmt.Errorf("recover %s: %w", s.dir, err)
+	}
+	if err := s.writeCheckpoints(); err != nil && !isFull(err) {
+		return fmt.Errorf("recover %s: %w", s.dir, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range found {
+		s.logs[logKey{l.id, l.partition}] = l
+	}
+	return nil
+}
+
+// findLogs lists the log directories and has those of deleted logs removed.
+func (s *Store) findLogs(config func(string, TopicID) LogConfig) ([]*Log, error) {
+	entries, err := s.fs.ReadDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	var found []*Log
+	seen := map[logKey]string{}
+	for _, e := range entries {
+		path := filepath.Join(s.dir, e.Name())
+		switch {
+		case !e.IsDir() || keptDir.MatchString(e.Name()):
+			continue
+		case deletedDir.MatchString(e.Name()):
+			s.discard(path, 0, nil)
+			continue
+		}
+		name, ok := parseDirName(e.Name())
+		if !ok {
+			continue
+		}
+		data, err := s.fs.ReadFile(filepath.Join(path, partitionFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := s.dropUnfinished(path); err != nil {
+				return nil, err
+			}
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		s.names[name] = true
+		id, err := decodePartitionMetadata(data)
+		if err != nil {
+			s.log.Error("directory is not served", "dir", path, "err", err)
+			continue
+		}
+		key := logKey{id, name.partition}
+		if other, twice := seen[key]; twice {
+			s.log.Error("directory is not served: another one has its topic id", "dir", path, "other", other)
+			continue
+		}
+		seen[key] = path
+		found = append(found, s.newLog(id, name, config(name.topic, id)))
+	}
+	return found, nil
+}
+
+// parseDirName splits "<topic>-<partition>".
+func parseDirName(dir string) (partitionName, bool) {
+	i := strings.LastIndexByte(dir, '-')
+	if i <= 0 {
+		return partitionName{}, false
+	}
+	p, err := strconv.ParseInt(dir[i+1:], 10, 32)
+	if err != nil || p < 0 {
+		return partitionName{}, false
+	}
+	return partitionName{dir[:i], int32(p)}, true
+}
+
+// dropUnfinished removes the directory of a Create that a crash cut short:
+// without partition.metadata nothing was ever appended. One that holds records
+// is left alone.
+func (s *Store) dropUnfinished(path string) error {
+	entries, err := s.fs.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && strings.HasSuffix(e.Name(), logSuffix) && info.Size() > 0 {
+			s.log.Error("directory is not served: it has no "+partitionFile, "dir", path)
+			if name, ok := parseDirName(filepath.Base(path)); ok {
+				s.names[name] = true
+			}
+			return nil
+		}
+	}
+	if err := s.fs.RemoveAll(path); err != nil {
+		return err
+	}
+	return s.fs.SyncDir(s.dir)
+}
+
+// forgetMissing takes logs whose directory is gone out of the checkpoints.
+func (s *Store) forgetMissing() {
+	s.mu.Lock()
+	names := maps.Clone(s.names)
+	s.mu.Unlock()
+	s.fileMu.Lock()
+	defer s.fileMu.Unlock()
+	gone := func(name partitionName, _ int64) bool { return !names[name] }
+	maps.DeleteFunc(s.points, gone)
+	maps.DeleteFunc(s.starts, gone)
+}
+
+// load opens one log; nobody else uses it yet.
+func (l *Log) load() error {
+	s := l.store
+	s.fileMu.Lock()
+	point, known := s.points[l.name()]
+	start := s.starts[l.name()]
+	s.fileMu.Unlock()
+	r := recovery{log: l, point: point, start: start, clean: s.cleanOK && known}
+	if err := r.run(); err != nil {
+		return err
+	}
+	l.producers, l.terms, l.segments = r.producers, r.terms, r.segments
+	l.termsDirty = true
+	l.start, l.end = r.start, r.end
+	l.durable, l.high, l.stable = l.end, l.start, l.start
+	l.setPoint(l.end)
+	return nil
+}
+
+// list gives the segments' base offsets and the producer snapshots' offsets,
+// and removes leftovers.
+func (r *recovery) list() (bases, snapshots []int64, err error) {
+	fsys, dir := r.log.store.fs, r.log.dir
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	var others []string
+	for _, e := range entries {
+		base, suffix, ok := parseSegmentFile(e.Name())
+		switch {
+		case strings.HasSuffix(e.Name(), ".swap") || strings.HasSuffix(e.Name(), ".cleaned"):
+			return nil, nil, fmt.Errorf("%w: %s: a compaction was cut short; let the Kafka that wrote it start once and stop cleanly",
+				ErrStorage, e.Name())
+		case strings.HasSuffix(e.Name(), deletedSuffix) || strings.HasSuffix(e.Name(), ".tmp"):
+			if err := fsys.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return nil, nil, err
+			}
+		case ok && suffix == logSuffix:
+			bases = append(bases, base)
+		case ok && suffix == snapshotSuffix:
+			snapshots = append(snapshots, base)
+		case ok && (suffix == indexSuffix || suffix == timeSuffix || suffix == abortedSuffix):
+			others = append(others, e.Name())
+		}
+	}
+	slices.Sort(bases)
+	slices.Sort(snapshots)
+	for _, name := range others {
+		base, _, _ := parseSegmentFile(name)
+		if _, found := slices.BinarySearch(bases, base); !found {
+			if err := fsys.Remove(filepath.Join(dir, name)); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return bases, snapshots, nil
+}
