@@ -105,7 +105,7 @@ func newMigrateUpCmd() *cobra.Command {
 func newMigrateDownCmd() *cobra.Command {
 	var (
 		settings settingFlags
-		to       uint
+		to       int
 	)
 	cmd := &cobra.Command{
 		Use:   "down --to N",
@@ -124,19 +124,19 @@ group and committed offset. Shows what it would do unless --yes is given.`,
 				if err != nil {
 					return err
 				}
-				if to > s.Current {
+				if to < 0 || to > s.Current {
 					return usagef("--to %d: the tables are at version %d; use \"migrate up\" to go up", to, s.Current)
 				}
 				if !yes {
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "would go from version %d to %d; add --yes\n", s.Current, to)
 					return err
 				}
-				return store.MigrateTo(ctx, to)
+				return store.MigrateTo(ctx, uint(to))
 			})
 		},
 	}
 	settings.register(cmd)
-	cmd.Flags().UintVar(&to, "to", 0, "the `version` to go back to")
+	cmd.Flags().IntVar(&to, "to", 0, "the `version` to go back to")
 	_ = cmd.MarkFlagRequired("to")
 	return cmd
 }
