@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
 	"github.com/pgbroker/pgbroker/internal/meta"
 	"github.com/pgbroker/pgbroker/internal/meta/metatest"
@@ -33,6 +35,44 @@ func open(t testing.TB, change ...func(*meta.Options)) *meta.Postgres {
 	return p
 }
 
+// kept is a store that outlives the case that uses it.
+type kept struct{ *meta.Postgres }
+
+func (kept) Close() {}
+
+// TestPostgresConforms reuses a few databases, since to make one takes much longer than a case.
 func TestPostgresConforms(t *testing.T) {
-	metatest.RunConformance(t, func(t *testing.T) meta.Store { return open(t) })
+	free := make(chan *meta.Postgres, 3)
+	urls := map[*meta.Postgres]string{}
+	for range cap(free) {
+		var url string
+		p := open(t, func(o *meta.Options) { url = o.URL })
+		urls[p] = url
+		free <- p
+	}
+	metatest.RunConformance(t, func(t *testing.T) meta.Store {
+		p := <-free
+		t.Cleanup(func() {
+			exec(t, urls[p], `DO $$ BEGIN EXECUTE (
+				SELECT 'TRUNCATE ' || string_agg('pgbroker_internal.' || tablename, ', ') FROM pg_tables
+				WHERE schemaname = 'pgbroker_internal' AND tablename <> 'schema_migrations'); END $$`)
+			free <- p
+		})
+		return kept{p}
+	})
+}
+
+// exec runs SQL on a session of its own, as somebody else would.
+func exec(t testing.TB, url, sql string, args ...any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	if _, err := c.Exec(ctx, sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
 }
