@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"math"
 	"path/filepath"
 	"strings"
 	"time"
@@ -198,9 +197,9 @@ func (l *Log) retain(now time.Time) error {
 // means that the active one is to be rolled first. The caller holds mu.
 func (l *Log) expiredLocked(cfg *LogConfig, now time.Time) (n int) {
 	o := l.Offsets()
-	excess := int64(math.MinInt64)
-	if cfg.Delete && cfg.RetentionBytes >= 0 {
-		excess = -cfg.RetentionBytes
+	bySize := cfg.Delete && cfg.RetentionBytes >= 0
+	excess := -cfg.RetentionBytes
+	if bySize {
 		for _, s := range l.segments {
 			size, _ := s.shape()
 			excess += size
@@ -211,7 +210,7 @@ func (l *Log) expiredLocked(cfg *LogConfig, now time.Time) (n int) {
 		if end > o.High || size == 0 && s == l.segments[len(l.segments)-1] {
 			break
 		}
-		tooBig := excess >= size
+		tooBig := bySize && excess >= size
 		tooOld := cfg.Delete && cfg.RetentionAge >= 0 && msBetween(s.newest(), now.UnixMilli()) > cfg.RetentionAge
 		if !tooBig && !tooOld && end > o.Start {
 			break

@@ -81,7 +81,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	s.handles = newHandles(s.fs, openFiles)
 	s.flusher = newFlusher(s)
-	if err := s.fs.MkdirAll(s.dir, 0o755); err != nil {
+	if err := makeDir(s.fs, s.dir); err != nil {
 		return nil, fmt.Errorf("open %s: %w", s.dir, err)
 	}
 	lock, err := s.fs.Lock(filepath.Join(s.dir, lockFile))
@@ -100,6 +100,22 @@ func Open(opts Options) (*Store, error) {
 	s.running.Go(func() { s.flusher.run(ctx) })
 	s.running.Go(func() { s.housekeep(ctx) })
 	return s, nil
+}
+
+// makeDir makes a directory and its parents, durably.
+func makeDir(fsys vfs.FS, path string) error {
+	_, err := fsys.Stat(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := filepath.Dir(path)
+	if err := makeDir(fsys, parent); err != nil {
+		return err
+	}
+	if err := fsys.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return fsys.SyncDir(parent)
 }
 
 // readTop reads the files at the top of the directory.
