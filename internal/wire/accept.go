@@ -109,9 +109,9 @@ func (s *Server) forget(c *Conn, reason error) {
 		delete(s.byAddress, address)
 	}
 	s.mu.Unlock()
+	s.logClose(c, reason)
 	name, version := c.Software()
 	s.observer.ConnClosed(c.listener, Software{name, version})
-	s.logClose(c, reason)
 }
 
 // logClose writes one line about a connection that did not end by the client's will, and not more than a few a

@@ -50,7 +50,7 @@ type frameReader struct {
 // source is the receiving side of a connection.
 type source interface {
 	// wait blocks until there is something to read or the stream ends, and reads into fr.room(). Before it
-	// parks it may call fr.idle().
+	// parks it may call fr.rest().
 	wait(fr *frameReader) (int, error)
 	io.Reader
 }
@@ -136,12 +136,18 @@ func (fr *frameReader) read(ctx context.Context, f *frame, n int) error {
 			return cut(err)
 		}
 	}
+	if fr.w == fr.r { // nothing is allocated for a length alone
+		if err := fr.fill(); err != nil {
+			return cut(err)
+		}
+	}
 	have := min(fr.w-fr.r, n)
 	if err := fr.grow(ctx, f, n, have); err != nil {
 		return err
 	}
 	f.buf.b = append(f.buf.b, fr.buf.b[fr.r:fr.r+have]...)
 	fr.r += have
+	fr.idle()
 	for len(f.buf.b) < n {
 		have := len(f.buf.b)
 		if have == cap(f.buf.b) {
@@ -161,7 +167,7 @@ func (fr *frameReader) read(ctx context.Context, f *frame, n int) error {
 
 // grow gives f room for what may come after have bytes of n.
 func (fr *frameReader) grow(ctx context.Context, f *frame, n, have int) error {
-	want := bufferSize(min(n, growth*max(have, 4<<10)))
+	want := bufferSize(min(n, growth*have))
 	if err := fr.budget.take(ctx, &f.lease, int64(want)-f.lease.held); err != nil {
 		return err
 	}
@@ -190,11 +196,10 @@ func (fr *frameReader) fill() error {
 	return err
 }
 
-// room returns where to read to, taking a buffer when there is none.
+// room returns where to read to, taking a buffer when there is none or a small one.
 func (fr *frameReader) room() []byte {
-	if fr.buf == nil {
-		fr.buf = getBuffer(readBufferBytes)
-		fr.r, fr.w = 0, 0
+	if fr.buf == nil || cap(fr.buf.b) < readBufferBytes {
+		fr.move(getBuffer(readBufferBytes))
 	}
 	b := fr.buf.b[:cap(fr.buf.b)]
 	fr.buf.b = b
@@ -203,6 +208,23 @@ func (fr *frameReader) room() []byte {
 		fr.r = 0
 	}
 	return b[fr.w:]
+}
+
+// rest is called before a wait that may be long: what is there of a small frame moves to a small buffer.
+func (fr *frameReader) rest() {
+	fr.idle()
+	if n := fr.w - fr.r; n > 0 && n <= readBufferBytes/4 && cap(fr.buf.b) >= readBufferBytes {
+		fr.move(getBuffer(n))
+	}
+}
+
+// move takes the unread bytes to another buffer.
+func (fr *frameReader) move(to *buffer) {
+	if fr.buf != nil {
+		to.b = append(to.b, fr.buf.b[fr.r:fr.w]...)
+		putBuffer(fr.buf)
+	}
+	fr.buf, fr.r, fr.w = to, 0, fr.w-fr.r
 }
 
 // idle gives the read buffer back if nothing is in it.

@@ -225,7 +225,6 @@ func (c *Conn) finish(reason error) {
 	if c.reason == nil {
 		c.reason = reason
 	}
-	answered := errors.Is(reason, errDraining) || errors.Is(reason, errEnding) || c.queue.len() > 0 || c.unsent.replies > 0
 	c.ending = true
 	for !c.closed && (c.queue.len() > 0 && !c.last || c.unsent.replies > 0) {
 		if c.out.size.replies > 0 && !c.writing {
@@ -239,7 +238,7 @@ func (c *Conn) finish(reason error) {
 	}
 	closed := c.closed
 	c.mu.Unlock()
-	if answered && !closed {
+	if !closed && c.sent.Load() > 0 {
 		c.linger()
 	}
 	c.close(reason)

@@ -60,7 +60,7 @@ func (s *tcpSource) tryRead(fd uintptr) bool {
 			return true
 		case syscall.EINTR:
 		case syscall.EAGAIN:
-			s.to.idle()
+			s.to.rest()
 			return false
 		default:
 			s.err = err
