@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -138,9 +139,8 @@ func (d *dialWatch) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ 
 }
 
 func (d *dialWatch) seedError(err error) error {
-	var firstRead *kgo.ErrFirstReadEOF
-	if errors.As(err, &firstRead) {
-		return unreachablef("%s closed the connection at once; it wants TLS (-X tls.enabled=true) or SASL, or is no Kafka listener: %w", strings.Join(d.seeds, ","), err)
+	if errors.Is(err, io.EOF) {
+		return unreachablef("%s closes the connection; it wants TLS (-X tls.enabled=true) or other credentials (-X user), or is no Kafka listener", strings.Join(d.seeds, ","))
 	}
 	return unreachablef("no broker answers at %s: %w; start one with \"pgbroker dev\" or name one with -b", strings.Join(d.seeds, ","), dialReason(err))
 }
