@@ -17,7 +17,7 @@ import (
 const (
 	snapshotVersion   = 1
 	snapshotHeader    = 10
-	snapshotEntrySize = 42
+	snapshotEntrySize = 46
 	windowMagic       = 0x70675742 // "pgWB"
 	windowBatchSize   = 24
 )
