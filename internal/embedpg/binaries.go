@@ -20,25 +20,33 @@ const oldestMajor = 14
 const bindirVariable = "PGBROKER_POSTGRES_BINDIR"
 
 // findBinaries returns a directory that holds initdb and postgres: of the wanted major version, or of any usable one
-// when want is 0. Without one on this machine it downloads them, once per user.
-func findBinaries(ctx context.Context, want int) (string, error) {
+// when want is 0, and such that the identity can run them. Without one on this machine it downloads them, once per user.
+func findBinaries(ctx context.Context, want int, who identity) (string, error) {
 	if dir := os.Getenv(bindirVariable); dir != "" {
-		major, err := binaryMajor(ctx, dir)
-		if err != nil {
-			return "", fmt.Errorf("%s=%s: %w", bindirVariable, dir, err)
-		}
-		if err := checkMajor(major, want); err != nil {
+		if err := usable(ctx, dir, want, who); err != nil {
 			return "", fmt.Errorf("%s=%s: %w", bindirVariable, dir, err)
 		}
 		return dir, nil
 	}
 	for _, dir := range candidates(ctx) {
-		major, err := binaryMajor(ctx, dir)
-		if err == nil && checkMajor(major, want) == nil {
+		if usable(ctx, dir, want, who) == nil {
 			return dir, nil
 		}
 	}
-	return download(ctx, want)
+	return download(ctx, want, who)
+}
+
+func usable(ctx context.Context, dir string, want int, who identity) error {
+	major, err := binaryMajor(ctx, dir)
+	if err != nil {
+		return err
+	}
+	// The capability that opens the data directory does not help here: Postgres looks for itself with access(2), which
+	// does not see it.
+	if who.drop && !who.canReach(filepath.Join(dir, "postgres")) {
+		return fmt.Errorf("the user %s, who is to run Postgres, may not enter it", who.name)
+	}
+	return checkMajor(major, want)
 }
 
 func checkMajor(major, want int) error {

@@ -1,12 +1,12 @@
 package embedpg
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -74,13 +74,15 @@ func initCluster(ctx context.Context, l layout, bin string, who identity, fast b
 	if fast {
 		args = append(args, "--no-sync")
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), args...)
-	cmd.Dir = "/"
-	cmd.Env = environment()
-	cmd.SysProcAttr = who.attributes(l.newCluster(), filepath.Join(bin, "initdb"))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, lastLines(string(out), 3))
+	var out bytes.Buffer
+	cmd := who.command([]string{l.newCluster(), l.password()}, filepath.Join(bin, "initdb"), args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("initdb: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, lastLines(out.String(), 3))
 	}
 	if err := configure(l.newCluster(), who); err != nil {
 		return fmt.Errorf("configure the new cluster: %w", err)
@@ -104,11 +106,11 @@ func configure(cluster string, who identity) error {
 	if err := os.WriteFile(filepath.Join(cluster, "pg_hba.conf"), []byte(accessRules), 0o600); err != nil {
 		return err
 	}
-	map1 := "owner root " + superuser + "\n"
+	owners := "owner root " + superuser + "\n"
 	if who.name != "" {
-		map1 += fmt.Sprintf("owner %q %s\n", who.name, superuser)
+		owners += fmt.Sprintf("owner %q %s\n", who.name, superuser)
 	}
-	return os.WriteFile(filepath.Join(cluster, "pg_ident.conf"), []byte(map1), 0o600)
+	return os.WriteFile(filepath.Join(cluster, "pg_ident.conf"), []byte(owners), 0o600)
 }
 
 // socketPathLimit is the size of sockaddr_un.sun_path less the final zero, and less what Postgres appends.

@@ -21,9 +21,12 @@ var downloads = map[int]embeddedpostgres.PostgresVersion{
 // newestDownload is what a new cluster gets.
 const newestDownload = 17
 
+// sharedCache is where root keeps downloads: root's own cache is closed to the user that Postgres runs as.
+const sharedCache = "/var/cache/pgbroker"
+
 // download returns the bin directory of a fetched Postgres, from the user's cache when it was fetched before. Processes
 // that want it at the same time wait for one download.
-func download(ctx context.Context, want int) (string, error) {
+func download(ctx context.Context, want int, who identity) (string, error) {
 	if want == 0 {
 		want = newestDownload
 	}
@@ -31,11 +34,15 @@ func download(ctx context.Context, want int) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("no Postgres %d on this machine and none to download; set %s", want, bindirVariable)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("no Postgres on this machine, and no place to keep a download: %w", err)
+	cache := sharedCache
+	if !who.drop {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("no Postgres on this machine, and no place to keep a download: %w", err)
+		}
+		cache = filepath.Join(dir, "pgbroker")
 	}
-	return downloadTo(ctx, filepath.Join(cache, "pgbroker"), want, version)
+	return downloadTo(ctx, cache, want, version)
 }
 
 func downloadTo(ctx context.Context, cache string, major int, version embeddedpostgres.PostgresVersion) (string, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
@@ -59,49 +60,55 @@ func (who identity) give(path string) error {
 	return os.Lchown(path, who.uid, who.gid)
 }
 
-// credential returns the attributes that start a process as this identity, able to reach the given paths.
-func (who identity) attributes(reach ...string) *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setpgid: true}
+// command returns the program as this identity would run it, in a process group of its own, able to reach the paths.
+func (who identity) command(reach []string, program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.Dir = "/"
+	cmd.Env = environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if !who.drop {
-		return attr
+		return cmd
 	}
+	attr := cmd.SysProcAttr
 	attr.Credential = &syscall.Credential{Uid: uint32(who.uid), Gid: uint32(who.gid)}
-	for _, path := range reach {
-		if !who.canReach(path) {
-			keepAccess(attr)
-			break
-		}
+	if !who.canReach(reach...) {
+		keepAccess(attr)
 	}
-	return attr
+	return cmd
 }
 
-// canReach tells whether the identity may pass through every parent of path, by owner and mode.
-func (who identity) canReach(path string) bool {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return false
-	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
-	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
-		info, err := os.Stat(dir)
+// canReach tells whether the identity may pass through every parent of the paths, by owner and mode.
+func (who identity) canReach(paths ...string) bool {
+	for _, path := range paths {
+		path, err := filepath.Abs(path)
 		if err != nil {
 			return false
 		}
-		mode := info.Mode().Perm()
-		st, ok := info.Sys().(*syscall.Stat_t)
-		switch {
-		case ok && int(st.Uid) == who.uid:
-			mode >>= 6
-		case ok && int(st.Gid) == who.gid:
-			mode >>= 3
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
 		}
-		if mode&1 == 0 {
-			return false
-		}
-		if dir == filepath.Dir(dir) {
-			return true
+		for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+			if !who.canEnter(dir) {
+				return false
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
 		}
 	}
+	return true
+}
+
+func (who identity) canEnter(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	mode := info.Mode().Perm()
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == who.uid {
+		mode >>= 6
+	} else if ok && int(st.Gid) == who.gid {
+		mode >>= 3
+	}
+	return mode&1 != 0
 }

@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -50,6 +51,28 @@ func TestClosedParent(t *testing.T) {
 	info, err := os.Stat(closed)
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the parent was opened: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestClosedBinaries: programs below such a directory cannot be used, and the start says so.
+func TestClosedBinaries(t *testing.T) {
+	needRoot(t)
+	dir := ownDir(t)
+	closed := filepath.Join(filepath.Dir(dir), "closed")
+	for _, path := range []string{closed, filepath.Join(closed, "bin")} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, script := range map[string]string{"initdb": "", "postgres": "echo 'postgres (PostgreSQL) 17.5'"} {
+		if err := os.WriteFile(filepath.Join(closed, "bin", name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PGBROKER_POSTGRES_BINDIR", filepath.Join(closed, "bin"))
+	_, err := embedpg.Start(t.Context(), embedpg.Options{DataDir: dir})
+	if err == nil || !strings.Contains(err.Error(), "who is to run Postgres, may not enter it") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -38,11 +38,8 @@ func (s *Server) launch(port int, sockets string) (*process, error) {
 	if s.opts.Fast {
 		args = append(args, "-c", "fsync=off", "-c", "full_page_writes=off")
 	}
-	cmd := exec.Command(program, args...)
-	cmd.Dir = "/"
-	cmd.Env = environment()
+	cmd := s.who.command([]string{s.dir.cluster(), filepath.Join(sockets, "socket")}, program, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = s.who.attributes(s.dir.cluster(), program, filepath.Join(sockets, "socket"))
 	if s.opts.EndWithOwner {
 		endWithOwner(cmd.SysProcAttr)
 	}

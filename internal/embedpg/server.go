@@ -107,7 +107,7 @@ func (s *Server) prepare(ctx context.Context) error {
 		s.opts.Log.Warn("ended the private Postgres that a killed process left behind", "data", s.dir.root)
 	}
 	if s.bin == "" {
-		if s.bin, err = findBinaries(ctx, s.dir.major()); err != nil {
+		if s.bin, err = findBinaries(ctx, s.dir.major(), s.who); err != nil {
 			return err
 		}
 	}

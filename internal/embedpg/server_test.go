@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -271,23 +272,24 @@ func testPauseAndResume(t *testing.T, dir string) {
 // ownerVariable makes the test binary a process that owns a server and waits to be killed.
 const ownerVariable = "EMBEDPG_TEST_OWNER"
 
-func TestOwnerProcess(t *testing.T) {
-	dir := os.Getenv(ownerVariable)
-	if dir == "" {
-		t.Skip("not a test: other tests start it as a process of its own")
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(ownerVariable); dir != "" {
+		opts := embedpg.Options{DataDir: dir, Fast: true, EndWithOwner: strings.HasSuffix(dir, "/ends-with-owner")}
+		server, err := embedpg.Start(context.Background(), opts)
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Printf("pid %d\n", server.Pids()[0])
+		select {}
 	}
-	server, err := embedpg.Start(t.Context(), embedpg.Options{DataDir: dir, Fast: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Printf("pid %d\n", server.Pids()[0])
-	select {} // until it is killed
+	os.Exit(m.Run())
 }
 
 // startOwner starts a process that owns a server of dir and returns it and the postmaster's pid.
 func startOwner(t *testing.T, dir string) (*exec.Cmd, int) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestOwnerProcess$")
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), ownerVariable+"="+dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -301,6 +303,25 @@ func startOwner(t *testing.T, dir string) (*exec.Cmd, int) {
 		t.Fatalf("the owner did not start: %v", err)
 	}
 	return cmd, pid
+}
+
+// TestEndWithOwner: kill -9 of the owner takes Postgres with it.
+func TestEndWithOwner(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs the parent death signal of Linux")
+	}
+	t.Parallel()
+	dir := filepath.Join(filepath.Dir(ownDir(t)), "ends-with-owner")
+	owner, pid := startOwner(t, dir)
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = owner.Wait() // says "killed"
+	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("Postgres lives on")
+		}
+	}
 }
 
 func TestOrphans(t *testing.T) {
