@@ -70,11 +70,11 @@ func runNode(ctx context.Context, cfg *config.Config, log *slog.Logger, stdout i
 
 // start opens everything in order; what it opened is closed by abandon or stop.
 func (n *node) start(ctx context.Context) error {
+	n.registry = prometheus.NewRegistry()
+	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := n.openDirectory(); err != nil {
 		return err
 	}
-	n.registry = prometheus.NewRegistry()
-	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := n.openPostgres(ctx); err != nil {
 		return err
 	}
@@ -113,6 +113,7 @@ func (n *node) openDirectory() (err error) {
 	}
 	n.segments, err = segstore.Open(segstore.Options{
 		FS: vfs.OS{}, Dir: n.dir, Durability: n.mode, Now: time.Now, Log: n.log,
+		Observer:        broker.NewLogMetrics(n.registry, n.dir),
 		RecoveryThreads: n.cfg.Int("num.recovery.threads.per.data.dir"),
 		RetentionEvery:  n.cfg.Duration("log.retention.check.interval.ms"),
 		CheckpointEvery: n.cfg.Duration("log.flush.offset.checkpoint.interval.ms"),

@@ -19,13 +19,13 @@ import (
 // testBroker is a broker without sockets or groups, on a disk and a control store in memory.
 type testBroker struct {
 	*Broker
-	t        *testing.T
+	t        testing.TB
 	disk     *vfs.Mem
 	store    *metatest.Memory
 	registry *prometheus.Registry
 }
 
-func newTestBroker(t *testing.T, set ...string) *testBroker {
+func newTestBroker(t testing.TB, set ...string) *testBroker {
 	t.Helper()
 	disk := vfs.NewMem()
 	if err := disk.MkdirAll("/log", 0o755); err != nil {
@@ -35,7 +35,7 @@ func newTestBroker(t *testing.T, set ...string) *testBroker {
 }
 
 // startTestBroker does what Start does up to the open terms.
-func startTestBroker(t *testing.T, disk *vfs.Mem, store *metatest.Memory, set ...string) *testBroker {
+func startTestBroker(t testing.TB, disk *vfs.Mem, store *metatest.Memory, set ...string) *testBroker {
 	t.Helper()
 	ctx := t.Context()
 	cfg, _, err := config.Load(config.Sources{Set: append([]string{

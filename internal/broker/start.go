@@ -225,6 +225,7 @@ func (b *Broker) startBackground(run context.Context) {
 		}
 	})
 	b.goRun(func() { b.writeLogOffsets(run, 5*time.Second) })
+	b.goRun(func() { b.metrics.watchGroups(run, b.groups) })
 }
 
 // writeLogOffsets keeps the operators' view of log ends a few seconds fresh; only what moved is written.
