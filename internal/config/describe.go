@@ -51,11 +51,14 @@ func (c *Config) DescribeTopic(overrides map[string]string) []Entry {
 			e.Synonyms = append(e.Synonyms, c.synonyms(p.BrokerName)...)
 		}
 		e.Value, e.Source = p.Default, SourceDefault
-		switch {
-		case len(e.Synonyms) > 0 && e.Synonyms[0].Source == SourceDynamicTopic:
-			e.Value, e.Source = e.Synonyms[0].Value, SourceDynamicTopic
-		case len(e.Synonyms) > 0:
-			e.Value, e.Source = c.String(p.BrokerName), e.Synonyms[0].Source
+		if p.BrokerName != "" {
+			e.Value = c.String(p.BrokerName)
+		}
+		if len(e.Synonyms) > 0 {
+			e.Source = e.Synonyms[0].Source
+		}
+		if e.Source == SourceDynamicTopic {
+			e.Value = e.Synonyms[0].Value
 		}
 		e.Null = p.isNull(e.Value)
 		entries = append(entries, e)
@@ -74,13 +77,16 @@ func (c *Config) DescribeBroker() []Entry {
 		e := p.entry()
 		e.ReadOnly = true
 		e.Source = SourceDefault
-		// Unlike String, the row of an alias does not speak for this one: Kafka describes each by its own name.
+		// As in Kafka, each name has its own setting here: an alias does not speak for it.
 		e.Value = p.Default
 		if s, ok := c.set[p.Name]; ok {
 			e.Value, e.Source = s.value, SourceStaticBroker
+			e.Synonyms = append(e.Synonyms, p.synonym(p.Name, s.value, SourceStaticBroker))
 		}
-		e.Synonyms = c.synonyms(p.Name)
-		e.Null = p.isNull(e.Value)
+		if p.Default != "" {
+			e.Synonyms = append(e.Synonyms, p.synonym(p.Name, p.Default, SourceDefault))
+		}
+		e.Null = p.isNull(e.Value) || e.Value == "" && e.Source == SourceDefault
 		if e.Sensitive {
 			e.Value = ""
 		}
@@ -89,20 +95,19 @@ func (c *Config) DescribeBroker() []Entry {
 	return entries
 }
 
-// synonyms lists the settings of a broker property and its aliases, then their defaults.
+// synonyms lists what the sources say of a broker property, then its default. An alias is listed where it gives the
+// value; Kafka leaves those out and calls the value a default.
 func (c *Config) synonyms(name string) []Synonym {
-	t := table()
-	chain := append([]string{name}, t.byName[name].Aliases...)
+	p := table().byName[name]
 	var all []Synonym
-	for _, n := range chain {
-		if s, ok := c.set[n]; ok {
-			all = append(all, t.byName[n].synonym(n, s.value, SourceStaticBroker))
+	if value, from, source := c.resolve(name); source != Default {
+		if from.Name != name {
+			value = c.set[from.Name].value // in the alias's own unit
 		}
+		all = append(all, from.synonym(from.Name, value, SourceStaticBroker))
 	}
-	for _, n := range chain {
-		if row := t.byName[n]; row.Default != "" || row.Type == List {
-			all = append(all, row.synonym(n, row.Default, SourceDefault))
-		}
+	if p.Default != "" {
+		all = append(all, p.synonym(name, p.Default, SourceDefault))
 	}
 	return all
 }
