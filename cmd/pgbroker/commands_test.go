@@ -145,6 +145,7 @@ var (
 func (s *script) clean(text string) string {
 	text = strings.ReplaceAll(text, s.addr, "ADDRESS")
 	text = strings.ReplaceAll(text, s.dir, "$DIR")
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, `\NOT-UTF8`), "\x00", `\NUL`)
 	text = memberPattern.ReplaceAllString(text, "$1-MEMBER")
 	text = hostPattern.ReplaceAllStringFunc(text, func(addr string) string {
 		if strings.HasSuffix(addr, ":9092") || strings.HasSuffix(addr, ":9404") {
