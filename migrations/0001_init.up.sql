@@ -348,7 +348,7 @@ COMMENT ON COLUMN pgbroker.offsets.expires_at IS 'When it expires, if the client
 CREATE VIEW pgbroker.consumer_lag AS
 SELECT o.group_id, t.name AS topic, o.partition, o.committed_offset,
        l.start_offset, l.high_offset AS high_watermark,
-       greatest(l.high_offset - greatest(o.committed_offset, l.start_offset), 0) AS lag,
+       CASE WHEN l.high_offset IS NOT NULL THEN greatest(l.high_offset - greatest(o.committed_offset, l.start_offset), 0) END AS lag,
        l.reported_at
 FROM pgbroker_internal.group_offsets o
 JOIN pgbroker_internal.topics t USING (topic_id)

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/golang-migrate/migrate/v4/source"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgbroker/pgbroker/migrations"
@@ -48,6 +50,13 @@ type MigrationState struct {
 // Migrate brings the database to this program's newest version. It waits at most a minute for another process that
 // migrates. All steps are one transaction: they happen all or not at all.
 func (p *Postgres) Migrate(ctx context.Context) error {
+	s, err := p.MigrationStatus(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if s.Current > s.Latest {
+		return fmt.Errorf("migrate: the database has schema version %d, this program knows %d: use a newer program", s.Current, s.Latest)
+	}
 	return p.migrate(ctx, func(m *migrate.Migrate) error { return m.Up() })
 }
 
@@ -68,7 +77,7 @@ func (p *Postgres) MigrationStatus(ctx context.Context) (MigrationState, error) 
 	if s.Latest, err = latestMigration(); err != nil {
 		return s, err
 	}
-	err = p.withConn(ctx, p.control, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = p.withConn(ctx, p.durable, func(ctx context.Context, conn *pgxpool.Conn) error {
 		version, dirty, err := readMigrationVersion(ctx, conn.Conn())
 		if err != nil {
 			return p.classify(conn, err)
@@ -115,7 +124,7 @@ func (p *Postgres) migrate(ctx context.Context, run func(*migrate.Migrate) error
 	if err != nil {
 		return fmt.Errorf("read embedded migrations: %w", err)
 	}
-	conn, err := p.control.Acquire(ctx)
+	conn, err := p.durable.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", unavailable(err))
 	}
@@ -130,10 +139,26 @@ func (p *Postgres) migrate(ctx context.Context, run func(*migrate.Migrate) error
 	if errors.Is(err, migrate.ErrNoChange) {
 		err = nil
 	}
-	if err = errors.Join(err, driver.end()); err != nil {
-		return fmt.Errorf("migrate: %w", p.classify(conn, err))
+	if err = cmp.Or(err, driver.end()); err != nil {
+		return fmt.Errorf("migrate: %w", p.explain(p.classify(conn, err)))
 	}
 	return nil
+}
+
+// explain adds to a refusal what the role needs.
+func (p *Postgres) explain(err error) error {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return err
+	}
+	switch pgErr.Code {
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("%w: the role needs: GRANT CREATE ON DATABASE %s TO %s", err,
+			pgx.Identifier{p.config.Database}.Sanitize(), pgx.Identifier{p.config.User}.Sanitize())
+	case "55P03": // lock_not_available
+		return fmt.Errorf("%w: another process migrates for more than %s", err, migrationWait)
+	}
+	return err
 }
 
 // migrationDriver lets golang-migrate work inside one transaction, under an advisory lock that ends with it: this works

@@ -110,7 +110,7 @@ func orDefault[T comparable](v, def T) T {
 func (p *Postgres) poolConfig(class string, maxConns int32) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(p.opts.URL)
 	if err != nil {
-		return nil, fmt.Errorf("postgres.url: %s", parseCause(err))
+		return nil, fmt.Errorf("parse the URL: %s", parseCause(err))
 	}
 	cfg.MaxConns = maxConns
 	cfg.PingTimeout = 2 * time.Second
@@ -157,13 +157,22 @@ func (p *Postgres) afterConnect(_ context.Context, c *pgx.Conn) error {
 	version := c.PgConn().ParameterStatus("server_version")
 	major, err := strconv.Atoi(strings.FieldsFunc(version+" ", func(r rune) bool { return r < '0' || r > '9' })[0])
 	if err == nil && major < minServerMajor {
-		return fmt.Errorf("%w: version %s, at least %d is needed", ErrVersion, version, minServerMajor)
+		return &serverError{ErrVersion, fmt.Sprintf("it has version %s, at least %d is needed", version, minServerMajor)}
 	}
 	if enc := c.PgConn().ParameterStatus("server_encoding"); enc != "" && enc != "UTF8" && enc != "SQL_ASCII" {
-		return fmt.Errorf("%w: database %q has the encoding %s, one with ENCODING 'UTF8' is needed", errEncoding, c.Config().Database, enc)
+		return &serverError{errEncoding, fmt.Sprintf("database %q has the encoding %s, one made with ENCODING 'UTF8' is needed", c.Config().Database, enc)}
 	}
 	return nil
 }
+
+// serverError is a server that no waiting can make fit.
+type serverError struct {
+	kind error
+	text string
+}
+
+func (e *serverError) Error() string { return e.kind.Error() + ": " + e.text }
+func (e *serverError) Unwrap() error { return e.kind }
 
 var errEncoding = errors.New("unusable encoding")
 

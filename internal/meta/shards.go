@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -158,9 +159,13 @@ SELECT shard, group_id, topic_id, partition, committed_offset, leader_epoch, met
 FROM pgbroker_internal.group_offsets WHERE shard = ANY ($1::smallint[])`
 )
 
-// LoadShards implements ShardStore; all rows are of one snapshot. It is bounded by ctx, not by the statement timeout of
-// Options for all statements together.
+// loadLimit bounds LoadShards: a million offsets take seconds.
+const loadLimit = time.Minute
+
+// LoadShards implements ShardStore; all rows are of one snapshot.
 func (p *Postgres) LoadShards(ctx context.Context, owner int32, shards []Shard) (map[int16]ShardRows, error) {
+	ctx, cancel := withLimit(ctx, loadLimit)
+	defer cancel()
 	out := make(map[int16]ShardRows, len(shards))
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := p.tx(ctx, p.durable, snapshot, func(ctx context.Context, tx pgx.Tx) error {

@@ -68,13 +68,24 @@ func (p *Postgres) retry(ctx context.Context, pl *pool, attempt func(context.Con
 	}
 }
 
+type longKey struct{}
+
+// withLimit is for work of many statements: each is bounded by the server, together they may take limit.
+func withLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithValue(ctx, longKey{}, true), limit)
+}
+
+// withConn bounds fn by the statement timeout, unless the context says that it has a longer limit.
 func (p *Postgres) withConn(ctx context.Context, pl *pool, fn func(context.Context, *pgxpool.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, p.opts.StatementTimeout)
-	defer cancel()
+	if _, long := ctx.Value(longKey{}).(bool); !long {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.opts.StatementTimeout)
+		defer cancel()
+	}
 	conn, err := pl.Acquire(ctx)
 	if err != nil {
 		p.metrics.up.Set(0)
-		if errors.Is(err, ErrVersion) || errors.Is(err, errEncoding) {
+		if refused := (*serverError)(nil); errors.As(err, &refused) {
 			return err
 		}
 		return unavailable(err)

@@ -18,7 +18,7 @@ var errReadOnly = errors.New("the server is read only")
 
 // Ping reaches a read-write Postgres, or says why not (ErrUnavailable, ErrVersion).
 func (p *Postgres) Ping(ctx context.Context) error {
-	return p.withConn(ctx, p.control, func(ctx context.Context, conn *pgxpool.Conn) error {
+	return p.withConn(ctx, p.durable, func(ctx context.Context, conn *pgxpool.Conn) error {
 		var ok bool
 		if err := conn.QueryRow(ctx, sqlReadWrite).Scan(&ok); err != nil {
 			return p.classify(conn, err)
@@ -52,7 +52,7 @@ func (p *Postgres) WaitReady(ctx context.Context, wait time.Duration, line func(
 			last = err
 		}
 		if errors.Is(err, ErrVersion) || errors.Is(err, errEncoding) {
-			return fmt.Errorf("postgres at %s: %s", p.Address(), p.oneLine(last))
+			return &waitError{fmt.Sprintf("postgres at %s: %s", p.Address(), p.oneLine(last)), last}
 		}
 		if now := time.Now(); !now.Before(nextLine) {
 			line(fmt.Sprintf("waiting for Postgres at %s: %s", p.Address(), p.oneLine(last)))
@@ -60,18 +60,30 @@ func (p *Postgres) WaitReady(ctx context.Context, wait time.Duration, line func(
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("postgres at %s did not answer for %s: %s; %s: %w", p.Address(), wait, p.oneLine(last), hint(last), ErrUnavailable)
+			return &waitError{fmt.Sprintf("postgres at %s: not ready after %s: %s; %s", p.Address(), wait, p.oneLine(last), hint(last)), last}
 		case <-time.After(waitRetry):
 		}
 	}
 }
+
+// waitError is one line for people; the cause is for errors.Is.
+type waitError struct {
+	text  string
+	cause error
+}
+
+func (e *waitError) Error() string { return e.text }
+func (e *waitError) Unwrap() error { return e.cause }
 
 // oneLine is the innermost cause with its SQLSTATE.
 func (p *Postgres) oneLine(err error) string {
 	text := err.Error()
 	var pgErr *pgconn.PgError
 	var dial *net.OpError
+	var refused *serverError
 	switch {
+	case errors.As(err, &refused):
+		text = refused.Error()
 	case errors.As(err, &pgErr):
 		text = fmt.Sprintf("%s (SQLSTATE %s)", pgErr.Message, pgErr.Code)
 	case errors.As(err, &dial):
