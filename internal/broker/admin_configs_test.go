@@ -48,8 +48,8 @@ func TestDescribeConfigs(t *testing.T) {
 	if value, source := topicConfig(b, "plain", "cleanup.policy"); value != "delete" || source != kmsg.ConfigSourceDefaultConfig {
 		t.Errorf("cleanup.policy not given: %s from %v", value, source)
 	}
-	row := describeConfigs(b, 4, kmsg.ConfigResourceTypeTopic, "a", "retention.ms", "no.such.key")
-	if len(row.Configs) != 1 || len(row.Configs[0].ConfigSynonyms) < 2 || row.Configs[0].ConfigSynonyms[0].Name != "retention.ms" {
+	row := describeConfigs(b, 4, kmsg.ConfigResourceTypeTopic, "a", "cleanup.policy", "no.such.key")
+	if len(row.Configs) != 1 || len(row.Configs[0].ConfigSynonyms) < 2 || row.Configs[0].ConfigSynonyms[0].Name != "cleanup.policy" {
 		t.Errorf("one key: %+v", row.Configs)
 	}
 	row = describeConfigs(b, 4, kmsg.ConfigResourceTypeBroker, "1", "num.partitions", "default.replication.factor", "auto.create.topics.enable", "postgres.url")

@@ -27,11 +27,7 @@ type testBroker struct {
 
 func newTestBroker(t testing.TB, set ...string) *testBroker {
 	t.Helper()
-	disk := vfs.NewMem()
-	if err := disk.MkdirAll("/log", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return startTestBroker(t, disk, metatest.NewMemory(), set...)
+	return startTestBroker(t, memDirectory(t), metatest.NewMemory(), set...)
 }
 
 // startTestBroker does what Start does up to the open terms.

@@ -19,7 +19,7 @@ func stateRow(topic byte, partition, term int32) meta.Partition {
 	return meta.Partition{TopicID: meta.UUID{topic}, Partition: partition, Leader: 1, Term: term, Epoch: term + 7, ISR: []int32{1}, History: 3}
 }
 
-func memDirectory(t *testing.T) *vfs.Mem {
+func memDirectory(t testing.TB) *vfs.Mem {
 	t.Helper()
 	disk := vfs.NewMem()
 	if err := disk.MkdirAll("/log", 0o755); err != nil {
