@@ -92,6 +92,7 @@ var kafkaCodes = []struct {
 	{segstore.ErrDirInUse, kerr.KafkaStorageError},
 	{segstore.ErrNotContiguous, kerr.KafkaStorageError},
 
+	{meta.ErrInvalid, kerr.InvalidRequest},
 	{meta.ErrTopicExists, kerr.TopicAlreadyExists},
 	{meta.ErrUnknownTopic, kerr.UnknownTopicOrPartition},
 	{meta.ErrFenced, kerr.NotLeaderForPartition},
