@@ -62,8 +62,8 @@ func TestPostgresConforms(t *testing.T) {
 	})
 }
 
-// exec runs SQL on a session of its own, as somebody else would.
-func exec(t testing.TB, url, sql string, args ...any) {
+// exec runs statements on a session of their own, as somebody else would.
+func exec(t testing.TB, url string, statements ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -72,7 +72,9 @@ func exec(t testing.TB, url, sql string, args ...any) {
 		t.Fatal(err)
 	}
 	defer c.Close(ctx)
-	if _, err := c.Exec(ctx, sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
+	for _, sql := range statements {
+		if _, err := c.Exec(ctx, sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
 	}
 }
