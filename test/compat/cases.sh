@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the clients that are bash scripts: reports scenarios and holds what they share.
 # A scenario is a function; it fails with `fail "what was wrong"`, or when a command in it fails.
 
@@ -19,7 +20,9 @@ scenario() {
 		set -eE
 		trap 'printf "line %s: %s\n" "$LINENO" "$BASH_COMMAND" >>"$work/detail"' ERR
 		"case_${1//-/_}"
-	) </dev/null >"$work/$1.out" 2>"$work/$1.err" && true
+	) </dev/null >"$work/$1.out" 2>"$work/$1.err"
+	# Not `if ( … )`: set -e is off inside a condition.
+	# shellcheck disable=SC2181
 	if (($? != 0)); then
 		verdict=FAIL
 		detail=$(cat "$work/detail" "$work/$1.err" 2>/dev/null | head -c 1000 | tr '\n' ' ')

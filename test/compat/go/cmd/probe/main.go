@@ -1,9 +1,10 @@
 // Command probe does for the suite what a client under test cannot do for itself.
 //
+//	probe ping                                       exits 0 when the broker answers within ten seconds
 //	probe create TOPIC PARTITIONS [key=value ...]   creates a topic
 //	probe codecs PREFIX                              checks which codec the batches of PREFIX-<codec> are stored with
 //
-// The second prints `CASE produce-<codec> FAIL 0 detail` for a codec that was asked for and not used: a client that
+// The last prints `CASE produce-<codec> FAIL 0 detail` for a codec that was asked for and not used: a client that
 // silently sends plain batches would otherwise pass.
 package main
 
@@ -38,12 +39,16 @@ func run(args []string) error {
 	}
 	defer cl.Close()
 	switch {
+	case len(args) == 1 && args[0] == "ping":
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		return cl.Ping(ctx)
 	case len(args) >= 3 && args[0] == "create":
 		return create(ctx, cl, args[1], args[2], args[3:])
 	case len(args) == 2 && args[0] == "codecs":
 		return codecs(ctx, cl, args[1])
 	}
-	return fmt.Errorf("usage: probe create TOPIC PARTITIONS [key=value ...] | probe codecs PREFIX")
+	return fmt.Errorf("usage: probe ping | probe create TOPIC PARTITIONS [key=value ...] | probe codecs PREFIX")
 }
 
 func create(ctx context.Context, cl *kgo.Client, topic, partitions string, configs []string) error {
