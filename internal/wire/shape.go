@@ -63,7 +63,7 @@ func (s *shape) measure(v reflect.Value) (n int64) {
 	switch {
 	case s.tags:
 		if tags := int64(v.Field(0).Len()); tags > 0 {
-			n = tagMapBytes + tags*manyTags
+			n = tagMapBytes + (tags-1)*manyTags
 		}
 	case s.kind == reflect.String:
 		n = int64(v.Len())

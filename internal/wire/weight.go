@@ -11,8 +11,8 @@ import (
 const (
 	tagMapBytes  = 352
 	tagWireBytes = 2
-	// manyTags is what further tags cost for each byte on the wire, with the growth of their map.
-	manyTags = 48
+	// manyTags is what many tags of one struct cost for each byte on the wire, with the growth of their map.
+	manyTags = 80
 )
 
 // decodedWeights bounds, for each version, how many bytes of memory one byte of a request can turn into when kmsg
@@ -84,7 +84,8 @@ func (w *weigher) list(f reflect.Value) {
 	}
 }
 
-func (w *weigher) note(size, wire int) { w.worst = max(w.worst, (size+wire-1)/wire) }
+// note allows an eighth more for the allocator's size classes.
+func (w *weigher) note(size, wire int) { w.worst = max(w.worst, (size+size/8+wire-1)/wire) }
 
 var tagsType = reflect.TypeFor[kmsg.Tags]()
 
