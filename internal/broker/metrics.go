@@ -26,8 +26,8 @@ type metrics struct {
 	// gone holds the counts of deleted topics, and of requests for topics that are not known.
 	gone topicCounters
 
-	groups  atomic.Pointer[[]groupView] // nil before the first picture
-	scraped atomic.Int64                // Unix time in nanoseconds of the last scrape
+	groups  atomic.Pointer[groupPicture] // nil before the first picture
+	scraped atomic.Int64                 // Unix time in nanoseconds of the last scrape
 
 	mu    sync.Mutex // one scrape at a time
 	shown []int64    // the totals last shown, which never fall while a topic is being retired

@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	groupRefresh    = 5 * time.Second // age of the committed offsets that a scrape sees
-	groupWatched    = time.Minute     // no refresh when nobody has scraped for so long
-	maxGroupOffsets = 10_000          // rows of group and partition that get series
+	groupRefresh    = 5 * time.Second  // age of the committed offsets that a scrape sees
+	groupWatched    = 5 * time.Minute  // no refresh when nobody has scraped for so long
+	groupStale      = 3 * groupRefresh // an older picture is not shown
+	maxGroupOffsets = 10_000           // rows of group and partition that get series
 )
 
 // Series of groups. The first block has kafka_exporter's names, the second kafka-lag-exporter's, the third Kafka's.
@@ -43,6 +44,12 @@ type groupView struct {
 	offsets      []coordinator.CommitOffset // by topic id and partition
 }
 
+// groupPicture is all groups at one time.
+type groupPicture struct {
+	taken time.Time
+	views []groupView
+}
+
 // groupReader is what the metrics ask of the coordinator.
 type groupReader interface {
 	List(done func([]coordinator.GroupListing, error))
@@ -52,12 +59,13 @@ type groupReader interface {
 
 // watchGroups keeps a picture of the groups while somebody scrapes, until ctx ends. A scrape itself asks nobody.
 func (m *metrics) watchGroups(ctx context.Context, groups groupReader) {
+	m.scraped.Store(time.Now().UnixNano()) // so that the first scrape sees groups
 	tick := time.NewTicker(groupRefresh)
 	defer tick.Stop()
 	for {
 		if time.Since(time.Unix(0, m.scraped.Load())) < groupWatched {
 			if views, ok := readGroups(ctx, groups); ok {
-				m.groups.Store(&views)
+				m.groups.Store(&groupPicture{time.Now(), views})
 			}
 		}
 		select {
@@ -112,13 +120,13 @@ func await[T any](ctx context.Context, ask func(done func(T))) (value T, ok bool
 // collectGroups compares the committed offsets with the high watermarks of now.
 func (m *metrics) collectGroups(out sink, cat *catalog) {
 	m.scraped.Store(time.Now().UnixNano())
-	views := m.groups.Load()
-	if views == nil {
+	picture := m.groups.Load()
+	if picture == nil || time.Since(picture.taken) > groupStale {
 		return
 	}
-	out.put(seriesGroupCount, float64(len(*views)))
+	out.put(seriesGroupCount, float64(len(picture.views)))
 	left, dropped := maxGroupOffsets, 0
-	for _, v := range *views {
+	for _, v := range picture.views {
 		out.put(seriesGroupMembers, float64(v.members), v.group)
 		out.put(seriesLagState, groupStates[v.state], cat.cluster.ID, v.group)
 		shown := v.offsets[:min(left, len(v.offsets))]

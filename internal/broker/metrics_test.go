@@ -163,7 +163,7 @@ func TestMetricsOfGroups(t *testing.T) {
 	if !ok {
 		t.Fatal("no answer")
 	}
-	b.metrics.groups.Store(&views)
+	b.metrics.groups.Store(&groupPicture{time.Now(), views})
 	cluster := b.ClusterID()
 	wantLines(t, scrape(t, b.registry),
 		`kafka_consumergroup_current_offset{consumergroup="g",partition="0",topic="a"} 3`,
@@ -176,6 +176,10 @@ func TestMetricsOfGroups(t *testing.T) {
 		fmt.Sprintf(`kafka_consumergroup_group_state{cluster_name=%q,group="idle"} 5`, cluster),
 		`kafka_coordinator_group_groupmetadatamanager_numgroups 2`,
 	)
+	b.metrics.groups.Store(&groupPicture{time.Now().Add(-time.Hour), views})
+	if found := grepLines(scrape(t, b.registry), "kafka_consumergroup"); len(found) > 0 {
+		t.Errorf("an old picture is shown: %v", found)
+	}
 }
 
 func TestLogMetrics(t *testing.T) {
