@@ -177,16 +177,14 @@ func endOrphan(ctx context.Context, l layout) (bool, error) {
 	return true, fmt.Errorf("the orphaned Postgres with pid %d does not end; kill it by hand", pid)
 }
 
-// signalAll signals a postmaster and its children. The postmaster comes first, except when it is to go on, so that it
-// does not start children meanwhile.
+// signalAll signals a postmaster and its children. The postmaster is stopped first, so that it starts no child meanwhile,
+// and gets its own signal last: the children of a dead one are no longer known as its.
 func signalAll(pid int, sig syscall.Signal) {
 	if sig != syscall.SIGCONT {
-		_ = syscall.Kill(pid, sig)
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
 	}
 	for _, child := range childrenOf(pid) {
 		_ = syscall.Kill(child, sig)
 	}
-	if sig == syscall.SIGCONT {
-		_ = syscall.Kill(pid, sig)
-	}
+	_ = syscall.Kill(pid, sig)
 }

@@ -3,6 +3,7 @@ package embedpg_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -223,19 +224,38 @@ func TestCrashesAndRestart(t *testing.T) {
 	for i, end := range []func() error{
 		server.Immediate,
 		server.Kill,
+		func() error { return errors.Join(server.Pause(), server.Kill()) },
 		func() error { return nil }, // running
 		func() error { return server.Stop(context.Background()) },
 		func() error { return syscall.Kill(server.Pids()[0], syscall.SIGKILL) }, // by somebody else
 	} {
 		query(t, url, fmt.Sprintf("insert into n values (%d)", i))
+		before := server.Pids()
 		if err := end(); err != nil {
 			t.Fatalf("%d: %v", i, err)
+		}
+		if server.Pids() == nil {
+			awaitEnd(t, before)
 		}
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatalf("%d: restart: %v", i, err)
 		}
 		if got := query(t, url, "select count(*) from n"); got != strconv.Itoa(i+1) {
 			t.Errorf("%d: %s rows", i, got)
+		}
+	}
+}
+
+// awaitEnd waits until none of the processes is left.
+func awaitEnd(t *testing.T, pids []int) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for _, pid := range pids {
+		for syscall.Kill(pid, 0) == nil {
+			if time.Now().After(deadline) {
+				t.Fatalf("process %d lives on", pid)
+			}
+			time.Sleep(5 * time.Millisecond)
 		}
 	}
 }
@@ -317,11 +337,7 @@ func TestEndWithOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = owner.Wait() // says "killed"
-	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("Postgres lives on")
-		}
-	}
+	awaitEnd(t, []int{pid})
 }
 
 func TestOrphans(t *testing.T) {
