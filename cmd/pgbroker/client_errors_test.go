@@ -228,6 +228,38 @@ func TestInterruptedProduce(t *testing.T) {
 	}
 }
 
+func TestWatchedLag(t *testing.T) {
+	addr := newCluster(t, kfake.SeedTopics(1, "orders"))
+	mustRun(t, addr, "one\n", "produce", "orders")
+	mustRun(t, addr, "", "consume", "orders", "-g", "readers")
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var stderr bytes.Buffer
+	stdout := &signalWriter{signal: cancel}
+	code := execute(ctx, []string{"group", "lag", "readers", "-w", "-b", addr}, strings.NewReader(""), stdout, &stderr)
+	if code != exitInterrupted || !strings.Contains(stdout.String(), "readers  orders  0") {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout.String(), stderr.String())
+	}
+}
+
+func TestOutputFromTheEnvironment(t *testing.T) {
+	addr := newCluster(t, kfake.SeedTopics(1, "orders"))
+	t.Setenv("PGBROKER_OUTPUT", "name")
+	if got := mustRun(t, addr, "", "topic", "list"); got != "topic/orders\n" {
+		t.Errorf("with PGBROKER_OUTPUT=name it prints %q", got)
+	}
+	if got := mustRun(t, addr, "", "topic", "list", "-o", "jsonl"); !strings.HasPrefix(got, "{") {
+		t.Errorf("-o does not win over PGBROKER_OUTPUT: %q", got)
+	}
+	// The environment chooses no format of records.
+	mustRun(t, addr, "one\n", "produce", "orders")
+	if got := mustRun(t, addr, "", "consume", "orders"); got != "one\n" {
+		t.Errorf("consume with PGBROKER_OUTPUT=name prints %q", got)
+	}
+	t.Setenv("PGBROKER_OUTPUT", "xml")
+	wantRun(t, runCmd(t, addr, "", "topic", "list"), exitUsage, "xml")
+}
+
 func TestProduceTellsWhatWasAcknowledged(t *testing.T) {
 	addr := newCluster(t, kfake.SeedTopics(1, "orders"))
 	r := runCmd(t, addr, "small\n"+strings.Repeat("x", 5000)+"\nafter\n", "produce", "orders", "--max-message-bytes", "2000")

@@ -16,6 +16,9 @@ import (
 const (
 	// fetchWait is how long a broker may park a fetch that finds nothing (fetch.max.wait.ms).
 	fetchWait = 500 * time.Millisecond
+	// assignWait is how long a group may take to assign partitions: as long as its members may
+	// take to join again (max.poll.interval.ms and rebalance timeouts are a minute in this client).
+	assignWait = time.Minute
 	// pollWait is how often the loop looks whether it is done while nothing arrives.
 	pollWait = 250 * time.Millisecond
 	pollMax  = 10_000 // records taken at once
@@ -56,13 +59,27 @@ func (run *consumption) loop() error {
 		if last := run.watch.lastAnswer(); last.After(silentSince) {
 			silentSince = last
 		}
-		if silent := time.Since(silentSince); silent > run.c.g.timeout {
-			return unreachablef("no answer to a fetch for %s; records are missing after the last one printed", silent.Round(time.Second))
+		if err := run.silence(time.Since(silentSince)); err != nil {
+			return err
 		}
 		atEnd, err := run.allParked()
 		if err != nil || atEnd {
 			return err
 		}
+	}
+	return nil
+}
+
+// silence is an error when nothing was heard for so long that the end will not be reached.
+func (run *consumption) silence(silent time.Duration) error {
+	if _, assigned := run.parts.pending(); !assigned {
+		if silent > assignWait+run.c.g.timeout {
+			return unreachablef("group %q assigned no partitions within %s; see pgbroker group describe %s", run.f.group, silent.Round(time.Second), run.f.group)
+		}
+		return nil
+	}
+	if silent > run.c.g.timeout {
+		return unreachablef("no answer to a fetch for %s; records are missing after the last one printed", silent.Round(time.Second))
 	}
 	return nil
 }

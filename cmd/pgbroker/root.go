@@ -125,9 +125,23 @@ func newRootCmd(g *globals) *cobra.Command {
 		&cobra.Group{ID: "client", Title: "Client (any Kafka):"},
 	)
 	inGroup(root, "broker", newServeCmd(), newDevCmd(), newMigrateCmd())
+	for _, c := range root.Commands() {
+		c.SetUsageTemplate(withoutGlobalFlags(root.UsageTemplate()))
+	}
 	inGroup(root, "client", newTopicCmd(g), newGroupCmd(g), newProduceCmd(g), newConsumeCmd(g), newStatusCmd(g))
 	root.AddCommand(newVersionCmd(g), newCompletionCmd())
 	return root
+}
+
+// withoutGlobalFlags cuts the global flags out of the help of the commands that run the broker:
+// those flags are about talking to one.
+func withoutGlobalFlags(template string) string {
+	before, rest, found := strings.Cut(template, "{{if .HasAvailableInheritedFlags}}")
+	_, after, closed := strings.Cut(rest, "{{end}}")
+	if !found || !closed {
+		return template
+	}
+	return before + after
 }
 
 func inGroup(root *cobra.Command, id string, cmds ...*cobra.Command) {
