@@ -48,6 +48,7 @@ func offsetChange(s meta.Shard, seq int64) meta.ShardChange {
 
 // TestUnknownCommit breaks the connection of a commit before and after the server has seen it.
 func TestUnknownCommit(t *testing.T) {
+	t.Parallel()
 	px := newProxy(t, pgtest.URL(t))
 	p, ctx := openAt(t, px.url), context.Background()
 	_, shards := owned(t, p)
@@ -83,6 +84,7 @@ func TestUnknownCommit(t *testing.T) {
 
 // TestRegisterResolvesItself: one registration is one incarnation, whatever became of its COMMIT.
 func TestRegisterResolvesItself(t *testing.T) {
+	t.Parallel()
 	px := newProxy(t, pgtest.URL(t))
 	p, ctx := openAt(t, px.url), context.Background()
 	owned(t, p)
@@ -169,6 +171,7 @@ func TestKilledSessionsAreReplaced(t *testing.T) {
 
 // TestReadOnlyServerIsLeft: after a demotion sessions live on and refuse writes; they must not be used again.
 func TestReadOnlyServerIsLeft(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Server(t)
 	url := server.URL("postgres")
 	p, ctx := openAt(t, url), context.Background()
@@ -196,6 +199,7 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 // TestStandbyWaitGivenUp: a COMMIT that stops waiting for its standby is answered with success and a warning, though the
 // standby may lack it.
 func TestStandbyWaitGivenUp(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Server(t)
 	url := server.URL("postgres")
 	p, ctx := openAt(t, url), context.Background()

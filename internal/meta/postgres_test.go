@@ -15,9 +15,12 @@ import (
 // open returns a migrated store on a database of its own.
 func open(t testing.TB, change ...func(*meta.Options)) *meta.Postgres {
 	t.Helper()
-	o := meta.Options{URL: pgtest.URL(t)}
+	var o meta.Options
 	for _, fn := range change {
 		fn(&o)
+	}
+	if o.URL == "" {
+		o.URL = pgtest.URL(t)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -40,13 +43,21 @@ type kept struct{ *meta.Postgres }
 
 func (kept) Close() {}
 
-// TestPostgresConforms reuses a few databases, since to make one takes much longer than a case.
 func TestPostgresConforms(t *testing.T) {
-	free := make(chan *meta.Postgres, 3)
+	t.Parallel()
+	conform(t, func() (*meta.Postgres, string) {
+		url := pgtest.URL(t)
+		return open(t, func(o *meta.Options) { o.URL = url }), url
+	})
+}
+
+// conform runs the suite on a few databases that are emptied between cases, since to make one takes much longer than a
+// case. openOne returns a migrated store and a URL that leads to its server directly.
+func conform(t *testing.T, openOne func() (*meta.Postgres, string)) {
+	free := make(chan *meta.Postgres, 2)
 	urls := map[*meta.Postgres]string{}
 	for range cap(free) {
-		var url string
-		p := open(t, func(o *meta.Options) { url = o.URL })
+		p, url := openOne()
 		urls[p] = url
 		free <- p
 	}
