@@ -22,6 +22,12 @@ const (
 	windowBatchSize   = 24
 )
 
+// needsWindow says whether Kafka's entry alone does not tell p's window: it
+// has one batch, with the time of the last batch or marker.
+func (p *producer) needsWindow() bool {
+	return p.n > 1 || (p.n == 1 && p.window[0].timestampMs != p.lastTimestampMs)
+}
+
 func encodeSnapshot(byID map[int64]*producer) []byte {
 	be := binary.BigEndian
 	ids := slices.Sorted(maps.Keys(byID))
@@ -36,7 +42,7 @@ func encodeSnapshot(byID map[int64]*producer) []byte {
 		if p.n > 0 {
 			last = p.window[p.n-1]
 		}
-		if p.n > 1 {
+		if p.needsWindow() {
 			more++
 		}
 		out = be.AppendUint64(out, uint64(id))
@@ -61,7 +67,7 @@ func appendWindows(out []byte, ids []int64, byID map[int64]*producer, n int) []b
 	out = be.AppendUint32(out, uint32(n))
 	for _, id := range ids {
 		p := byID[id]
-		if p.n < 2 {
+		if !p.needsWindow() {
 			continue
 		}
 		out = be.AppendUint64(out, uint64(id))
