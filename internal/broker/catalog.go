@@ -68,7 +68,11 @@ func (b *Broker) newCatalog(m meta.Catalog) (*catalog, error) {
 		row := &m.Topics[i]
 		effective, err := b.cfg.Topic(row.Configs)
 		if err != nil {
-			return nil, fmt.Errorf("topic %s: %w", row.Name, err)
+			// Only somebody else's SQL can have put it there. One bad row must not stop every other topic.
+			b.log.Error("a topic has a bad property; it is served with the broker's defaults", "topic", row.Name, "err", err)
+			if effective, err = b.cfg.Topic(nil); err != nil {
+				return nil, fmt.Errorf("defaults of topics: %w", err)
+			}
 		}
 		t := &topic{id: row.ID, name: row.Name, configs: row.Configs, effective: effective}
 		var old *topic

@@ -202,10 +202,3 @@ func (c *sessionCache) dropLocked(s *fetchSession) {
 	delete(c.byID, s.id)
 	c.used.Remove(s.inCache)
 }
-
-// len is the number of open sessions.
-func (c *sessionCache) len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.byID)
-}
