@@ -162,6 +162,19 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+func TestBehindText(t *testing.T) {
+	for seconds, want := range map[float64]string{
+		0: "0.0s", 0.44: "0.4s", 10: "10s", 60: "1m", 252.1: "4m12s", 3600: "1h", 3660: "1h1m", 3601: "1h1s", 36000: "10h", 86400: "1d0h", 1e9: "11,574d1h",
+	} {
+		if got := behindText(&seconds); got != want {
+			t.Errorf("%v seconds are %s, want %s", seconds, got, want)
+		}
+	}
+	if got := behindText(nil); got != "-" {
+		t.Errorf("unknown is %s", got)
+	}
+}
+
 func TestPasswordFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pass")
 	if err := os.WriteFile(file, []byte("s3cret\r\nnot this\n"), 0o600); err != nil {

@@ -138,6 +138,7 @@ var (
 	topicIDPattern = regexp.MustCompile(`("id":"|id: |false     )[A-Za-z0-9_-]{22}\b`)
 	memberPattern  = regexp.MustCompile(`(c-\d)-[0-9a-zA-Z-]{8,}`)
 	hostPattern    = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}`)
+	behindPattern  = regexp.MustCompile(`\b0\.\ds\b|("behind_seconds":)0\.\d+`)
 	timePattern    = regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
 )
 
@@ -153,6 +154,7 @@ func (s *script) clean(text string) string {
 		}
 		return "HOST:PORT"
 	})
+	text = behindPattern.ReplaceAllString(text, "${1}SOON")
 	text = timePattern.ReplaceAllStringFunc(text, func(ts string) string {
 		if at, err := time.Parse(timestampLayout, ts); err == nil && time.Since(at).Abs() < time.Hour {
 			return "NOW"

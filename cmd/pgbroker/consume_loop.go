@@ -16,8 +16,8 @@ import (
 const (
 	// fetchWait is how long a broker may park a fetch that finds nothing (fetch.max.wait.ms).
 	fetchWait = 500 * time.Millisecond
-	// assignWait is how long a group may take to assign partitions: as long as its members may
-	// take to join again (max.poll.interval.ms and rebalance timeouts are a minute in this client).
+	// assignWait is how long a group may take to assign partitions: its other members have the
+	// rebalance timeout to join again, a minute in this client.
 	assignWait = time.Minute
 	// pollWait is how often the loop looks whether it is done while nothing arrives.
 	pollWait = 250 * time.Millisecond

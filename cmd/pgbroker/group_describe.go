@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -49,20 +48,10 @@ type groupOffsetItem struct {
 	Lag       *int64     `json:"lag"` // records; all of them when nothing is committed
 	Metadata  string     `json:"metadata,omitempty"`
 	MemberID  string     `json:"member_id,omitempty"`
+	Behind    *float64   `json:"behind_seconds,omitempty"` // in group lag, see behindCommits
 	client    string     // of the member
 	Error     *itemError `json:"error,omitempty"`
 }
-
-// groupTopicLag is the lag of a group in one topic.
-type groupTopicLag struct {
-	Group      string            `json:"group"`
-	Topic      string            `json:"topic"`
-	Lag        int64             `json:"lag"`
-	Partitions []groupOffsetItem `json:"partitions"`
-	Error      *itemError        `json:"error,omitempty"`
-}
-
-func (g groupTopicLag) resourceName() string { return "group/" + g.Group }
 
 func newGroupDescribeCmd(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
@@ -206,101 +195,4 @@ func writeGroups(w io.Writer, groups []groupDescription) {
 			t.write(w)
 		}
 	}
-}
-
-// watchPause is the time between two pictures of -w.
-const watchPause = 2 * time.Second
-
-func newGroupLagCmd(g *globals) *cobra.Command {
-	var partitions, watch bool
-	cmd := &cobra.Command{
-		Use:   "lag GROUP...",
-		Short: "Show how far groups are behind",
-		Long: `Show how many records groups have left to read, by topic.
-
---partitions shows each partition. -w shows it again every two seconds until
-Ctrl-C, on a terminal in the same place.`,
-		Example:           "  pgbroker group lag billing\n  pgbroker group lag billing audit --partitions -o json\n  pgbroker group lag billing -w",
-		Args:              nameArgs("group"),
-		ValidArgsFunction: completeGroups(g, 0),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := g.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer c.close()
-			w := cmd.OutOrStdout()
-			if !watch {
-				return c.groupLag(w, unique(args), partitions)
-			}
-			for {
-				if isTerminal(w) {
-					fmt.Fprint(w, "\x1b[H\x1b[2J")
-				}
-				if err := c.groupLag(w, unique(args), partitions); err != nil {
-					return err
-				}
-				select {
-				case <-c.run.Done():
-					return c.explain(c.run.Err())
-				case <-time.After(watchPause):
-				}
-			}
-		},
-	}
-	cmd.Flags().BoolVar(&partitions, "partitions", false, "show each partition")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every two seconds")
-	addOutputFlag(cmd, g)
-	return cmd
-}
-
-func (c *client) groupLag(w io.Writer, names []string, partitions bool) error {
-	ctx, cancel := c.bounded()
-	defer cancel()
-	found, missing, err := c.groupLags(ctx, names)
-	if err != nil {
-		return fmt.Errorf("group lag: %w", err)
-	}
-	var failed failures
-	doc := document{kind: "GroupLag"}
-	byTopic := newTable("GROUP", "TOPIC", "LAG")
-	byPartition := newTable("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
-	for _, name := range names {
-		if err := missing[name]; err != nil {
-			failed.add(err)
-			doc.items = append(doc.items, groupTopicLag{Group: name, Partitions: []groupOffsetItem{}, Error: newItemError(err)})
-			continue
-		}
-		for _, topic := range groupByTopic(name, groupOffsets(found[name], &failed)) {
-			doc.items = append(doc.items, topic)
-			byTopic.row(name, topic.Topic, count(topic.Lag))
-			for _, o := range topic.Partitions {
-				byPartition.row(name, o.Topic, fmt.Sprint(o.Partition), countOrDash(o.Committed), countOrDash(o.End), countOrDash(o.Lag), o.client)
-			}
-		}
-	}
-	doc.table = chooseTable(byTopic, byPartition)
-	if partitions {
-		doc.table = chooseTable(byPartition, byPartition)
-	}
-	if err := doc.write(w, c.g.output); err != nil {
-		return err
-	}
-	return failed.err(c.run)
-}
-
-// groupByTopic sums up the offsets, which are sorted by topic.
-func groupByTopic(group string, offsets []groupOffsetItem) []groupTopicLag {
-	var topics []groupTopicLag
-	for _, o := range offsets {
-		if n := len(topics); n == 0 || topics[n-1].Topic != o.Topic {
-			topics = append(topics, groupTopicLag{Group: group, Topic: o.Topic})
-		}
-		t := &topics[len(topics)-1]
-		t.Partitions = append(t.Partitions, o)
-		if o.Lag != nil {
-			t.Lag += *o.Lag
-		}
-	}
-	return topics
 }
