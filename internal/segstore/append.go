@@ -252,12 +252,13 @@ func (l *Log) rollLocked(base int64, cfg *LogConfig, now time.Time) error {
 		return err
 	}
 	l.store.handles.adopt(&seg.file, f)
-	if l.writer != nil {
-		l.store.handles.release(&old.file)
-	}
+	wasOpen := l.writer != nil
 	l.writer = f
 	old.seal()
 	l.pos.Lock()
+	if wasOpen {
+		l.pinned = append(l.pinned, old)
+	}
 	l.segments = append(l.segments[:len(l.segments):len(l.segments)], seg)
 	l.namesDirty = true
 	l.recent.clear()

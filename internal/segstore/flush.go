@@ -2,6 +2,7 @@ package segstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -103,7 +104,10 @@ func (f *flusher) round(logs []*Log) {
 	began := time.Now()
 	err := eachLog(logs, flushParallel, func(l *Log) error {
 		l.queued.Store(false) // before the sync: an append during it marks again
-		return l.flush()
+		if err := l.flush(); !errors.Is(err, ErrClosed) {
+			return err
+		}
+		return nil
 	})
 	if o := f.store.observer; o != nil {
 		o.Flushed(time.Since(began), len(logs), err)
@@ -154,7 +158,14 @@ func (l *Log) flushHeld() error {
 	from, to, names := l.durable, l.end, l.namesDirty
 	segs := segmentsFrom(l.segments, from)
 	l.namesDirty = false
+	pinned := l.pinned
+	l.pinned = nil
 	l.pos.Unlock()
+	defer func() {
+		for _, s := range pinned {
+			l.store.handles.release(&s.file)
+		}
+	}()
 	if from == to && !names {
 		return nil
 	}

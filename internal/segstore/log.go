@@ -45,6 +45,7 @@ type Log struct {
 	closed     bool
 	closing    bool        // the store is being closed: reads and flushes only
 	namesDirty bool        // a new segment's name is not durable yet
+	pinned     []*segment  // sealed, kept open until the next flush: a descriptor opened later may not see an earlier write error
 	terms      terms       // *
 	termsDirty bool        // terms are not in the checkpoint file
 	producers  producers   // *

@@ -12,36 +12,50 @@ import (
 // at most max bytes but at least one batch if minOne. An empty result at the
 // bound is no error. ErrOffsetOutOfRange below Start or above End.
 func (l *Log) Read(from int64, max int, upTo Bound, minOne bool) (Records, error) {
-	l.pos.Lock()
-	err := l.usableLocked()
-	if err == nil && (from < l.start || from > l.end) {
-		err = fmt.Errorf("%w: %d is not within [%d, %d]", ErrOffsetOutOfRange, from, l.start, l.end)
-	}
-	w := window{log: l, from: from, bound: l.boundLocked(upTo), room: max, minOne: minOne}
-	w.segs = segmentsFrom(l.segments, from)
-	w.active = l.segments[len(l.segments)-1]
-	w.fromPos, w.fromKnown = l.recent.find(from)
-	w.boundPos, w.boundKnown = l.recent.find(w.bound)
-	l.pos.Unlock()
-	if err != nil {
-		return nil, l.wrap("read", err)
-	}
-	r := newRecords(l.store.handles)
-	if err := w.collect(r); err != nil {
+	for {
+		w := window{log: l, from: from, room: max, minOne: minOne}
+		if err := w.open(upTo); err != nil {
+			return nil, l.wrap("read", err)
+		}
+		r := newRecords(l.store.handles)
+		err := w.collect(r)
+		if err == nil {
+			return r, nil
+		}
 		r.Release()
-		if l.movedPast(from, err) {
-			err = fmt.Errorf("%w: %d was deleted meanwhile", ErrOffsetOutOfRange, from)
-		} else if !errors.Is(err, ErrCorrupt) {
+		if errors.Is(err, fs.ErrNotExist) && w.moved() {
+			continue // deleted or replaced meanwhile: see what is there now
+		}
+		if !errors.Is(err, ErrCorrupt) {
 			err = fmt.Errorf("%w: %w", ErrStorage, err)
 		}
 		return nil, l.wrap("read", err)
 	}
-	return r, nil
 }
 
-// movedPast says whether a read failed because retention took the segment.
-func (l *Log) movedPast(from int64, err error) bool {
-	return errors.Is(err, fs.ErrNotExist) && from < l.Offsets().Start
+// open notes where the log is now.
+func (w *window) open(upTo Bound) error {
+	l := w.log
+	l.pos.Lock()
+	defer l.pos.Unlock()
+	if err := l.usableLocked(); err != nil {
+		return err
+	}
+	if w.from < l.start || w.from > l.end {
+		return fmt.Errorf("%w: %d is not within [%d, %d]", ErrOffsetOutOfRange, w.from, l.start, l.end)
+	}
+	w.bound = l.boundLocked(upTo)
+	w.segs = segmentsFrom(l.segments, w.from)
+	w.active = l.segments[len(l.segments)-1]
+	w.fromPos, w.fromKnown = l.recent.find(w.from)
+	w.boundPos, w.boundKnown = l.recent.find(w.bound)
+	return nil
+}
+
+// moved says whether the log has other segments now than when the window was opened.
+func (w *window) moved() bool {
+	now := segmentsFrom(w.log.list(), w.from)
+	return len(now) == 0 || len(w.segs) == 0 || now[0] != w.segs[0]
 }
 
 // window is one read in progress.
@@ -118,7 +132,7 @@ func (w *window) edges(s *segment, first bool) (begin, limit int64, err error) {
 // locate is the position of the first batch of a segment that ends at or above
 // offset; size if there is none.
 func (l *Log) locate(s *segment, offset, size int64) (int64, error) {
-	index, _, err := s.indexes(l.store.fs)
+	index, _, err := l.store.indexes.get(s)
 	if err != nil {
 		return 0, err
 	}
@@ -135,7 +149,7 @@ func (l *Log) locate(s *segment, offset, size int64) (int64, error) {
 
 // fit is how many bytes of whole batches from begin fit into the room.
 func (w *window) fit(s *segment, begin, limit int64, minOne bool) (int64, error) {
-	index, _, err := s.indexes(w.log.store.fs)
+	index, _, err := w.log.store.indexes.get(s)
 	if err != nil {
 		return 0, err
 	}
@@ -175,8 +189,8 @@ func (l *Log) Aborted(from, to int64) ([]AbortedTxn, error) {
 	for _, s := range segs {
 		list, err := s.abortedIn(l.store.fs)
 		if err != nil {
-			if l.movedPast(from, err) {
-				return out, nil
+			if errors.Is(err, fs.ErrNotExist) && from < l.Offsets().Start {
+				return out, nil // retention took the segment, and its records
 			}
 			return nil, l.wrap("aborted transactions", fmt.Errorf("%w: %w", ErrStorage, err))
 		}

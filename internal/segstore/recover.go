@@ -180,7 +180,6 @@ func (l *Log) load() error {
 		return err
 	}
 	l.producers, l.terms, l.segments = r.producers, r.terms, r.segments
-	l.termsDirty = true
 	l.start, l.end = r.start, r.end
 	l.durable, l.high, l.stable = l.end, l.start, l.start
 	l.setPoint(l.end)

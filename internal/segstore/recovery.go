@@ -1,6 +1,7 @@
 package segstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +29,8 @@ type recovery struct {
 	snapshots []int64
 	producers producers
 	terms     terms
+	termsRead []byte // content of the checkpoint file
+	changed   bool   // something was scanned, cut or made anew and is to be synced
 }
 
 func (r *recovery) run() error {
@@ -114,17 +117,50 @@ func (r *recovery) trust() (first int, err error) {
 	return first, nil
 }
 
-// indexed looks at the shape of a sealed segment's index files and reads its
-// largest timestamp from them.
+// indexed looks at the last entries of a sealed segment's index files and
+// reads its largest timestamp from them; the rest is checked when it is used.
 func (r *recovery) indexed(seg *segment) bool {
-	index, times, err := seg.indexes(r.log.store.fs)
-	if err != nil || !index.sane(seg.size) {
+	stem := segmentFile(r.log.dir, seg.base, "")
+	index, n, err1 := lastEntry(r.log.store.fs, stem+indexSuffix, offsetEntrySize)
+	times, m, err2 := lastEntry(r.log.store.fs, stem+timeSuffix, timeEntrySize)
+	if err1 != nil || err2 != nil {
 		return false
 	}
-	seg.cached.Store(nil) // load lazily from now on
-	ts, rel := times.last()
-	seg.maxTimestamp, seg.maxOffset = ts, seg.base+rel
+	switch {
+	case n > 0:
+		rel, pos := offsetIndex(index).entry(0)
+		if pos >= seg.size || (n > 1 && (pos == 0 || rel == 0)) {
+			return false
+		}
+	case seg.size > maxUnindexed:
+		return false
+	}
+	if m > 0 {
+		ts, rel := timeIndex(times).entry(0)
+		if ts < 0 || (seg.end > seg.base && rel >= seg.end-seg.base) {
+			return false
+		}
+		seg.maxTimestamp, seg.maxOffset = ts, seg.base+rel
+	}
 	return true
+}
+
+// lastEntry reads the last entry of an index file and the number of entries.
+func lastEntry(fsys vfs.FS, path string, size int64) (entry []byte, n int64, err error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	length, err := f.Size()
+	if err != nil || length == 0 {
+		return nil, 0, err
+	}
+	if length%size != 0 {
+		return nil, 0, fmt.Errorf("%w: %s has %d bytes", ErrCorrupt, path, length)
+	}
+	entry = make([]byte, size)
+	return entry, length / size, readFull(f, entry, length-size)
 }
 
 // reindex makes the indexes of a segment below the recovery point anew. A bad
@@ -148,6 +184,7 @@ func (r *recovery) reindex(seg *segment) error {
 	if err := r.saveIndexes(twin); err != nil {
 		return err
 	}
+	r.changed = true
 	seg.end, seg.maxTimestamp, seg.maxOffset, seg.hasAborted = end, twin.maxTimestamp, twin.maxOffset, twin.hasAborted
 	return nil
 }
@@ -176,10 +213,7 @@ func (r *recovery) dropAborted(seg *segment) error {
 // and finds the end of the log behind the last entry.
 func (r *recovery) openActive(seg *segment) bool {
 	fsys := r.log.store.fs
-	seg.sealed = true
-	ok := r.indexed(seg)
-	seg.sealed = false
-	if !ok {
+	if !r.indexed(seg) {
 		return false
 	}
 	index, err1 := fsys.ReadFile(segmentFile(r.log.dir, seg.base, indexSuffix))
@@ -230,8 +264,8 @@ func (r *recovery) findEnd(seg *segment) error {
 		}
 		seg.firstTime = h.MaxTimestamp
 	}
-	if !seg.times.sane(seg.end - seg.base) {
-		return fmt.Errorf("%w: time index", ErrCorrupt)
+	if !seg.index.sane(seg.size) || !seg.times.sane(seg.end-seg.base) {
+		return fmt.Errorf("%w: index of %s", ErrCorrupt, seg.file.path)
 	}
 	return nil
 }
@@ -240,6 +274,7 @@ func (r *recovery) findEnd(seg *segment) error {
 func (r *recovery) readTerms() bool {
 	data, err := r.log.store.fs.ReadFile(filepath.Join(r.log.dir, termFile))
 	if err == nil {
+		r.termsRead = data
 		r.terms, err = decodeTerms(data)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -255,6 +290,7 @@ func (r *recovery) scanFrom(first int) (err error) {
 		return err
 	}
 	r.terms = r.terms.truncateEnd(r.segments[first].base)
+	r.changed = true
 	for i := first; i < len(r.segments); i++ {
 		seg := r.segments[i]
 		if i > first {
@@ -443,7 +479,7 @@ func (r *recovery) restart(offset int64) error {
 	r.log.store.handles.adopt(&seg.file, f)
 	r.log.store.handles.release(&seg.file)
 	r.segments, r.start, r.end = []*segment{seg}, offset, offset
-	r.producers, r.terms = newProducers(), nil
+	r.producers, r.terms, r.changed = newProducers(), nil, true
 	return r.settle()
 }
 
@@ -453,7 +489,7 @@ func (r *recovery) restart(offset int64) error {
 func (r *recovery) settle() error {
 	l := r.log
 	for i, seg := range r.segments {
-		if seg.sealed {
+		if seg.sealed || !r.changed {
 			continue
 		}
 		if err := l.syncLogFile(seg); err != nil {
@@ -481,11 +517,17 @@ func (r *recovery) settle() error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		r.changed = true
 	}
-	if err := vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), encodeTerms(r.terms)); err != nil {
-		return err
+	if data := encodeTerms(r.terms); !bytes.Equal(data, r.termsRead) {
+		if err := vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), data); err != nil {
+			return err
+		}
 	}
-	return l.store.fs.SyncDir(l.dir)
+	if r.changed {
+		return l.store.fs.SyncDir(l.dir)
+	}
+	return nil
 }
 
 func (l *Log) syncLogFile(seg *segment) error {

@@ -64,12 +64,7 @@ type segment struct {
 	created      time.Time
 	modified     time.Time // of the last write: age of a segment without timestamps
 
-	cached atomic.Pointer[cachedIndex] // sealed only; see indexes
-}
-
-type cachedIndex struct {
-	offsets offsetIndex
-	times   timeIndex
+	cached atomic.Pointer[loadedIndex] // sealed only; see indexCache
 }
 
 func newSegment(dir string, base int64, now time.Time, jitter time.Duration) *segment {
@@ -154,35 +149,6 @@ func (s *segment) newest() int64 {
 		return s.maxTimestamp
 	}
 	return s.modified.UnixMilli()
-}
-
-// indexes gives the segment's indexes as they are now; the caller may not
-// change them.
-func (s *segment) indexes(fsys vfs.FS) (offsetIndex, timeIndex, error) {
-	s.mu.RLock()
-	index, times, sealed, end := s.index, s.times, s.sealed, s.end
-	s.mu.RUnlock()
-	if !sealed {
-		return index, times, nil
-	}
-	if c := s.cached.Load(); c != nil {
-		return c.offsets, c.times, nil
-	}
-	stem := strings.TrimSuffix(s.file.path, logSuffix)
-	offsets, err := fsys.ReadFile(stem + indexSuffix)
-	if err != nil {
-		return nil, nil, err
-	}
-	timesFile, err := fsys.ReadFile(stem + timeSuffix)
-	if err != nil {
-		return nil, nil, err
-	}
-	c := &cachedIndex{offsets: offsets, times: timesFile}
-	if !c.times.sane(end - s.base) {
-		return nil, nil, fmt.Errorf("%w: %s%s", ErrCorrupt, stem, timeSuffix)
-	}
-	s.cached.Store(c)
-	return c.offsets, c.times, nil
 }
 
 // abortedIn lists the aborted transactions whose marker is in this segment.

@@ -1,6 +1,7 @@
 package segstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -48,6 +49,7 @@ type Store struct {
 	cleanOK     bool
 
 	handles *handles
+	indexes *indexCache
 	flusher *flusher
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -62,6 +64,7 @@ type Store struct {
 	points   map[partitionName]int64
 	starts   map[partitionName]int64
 	stale    map[partitionName]bool // gone, but still in the files
+	onDisk   map[string][]byte      // what the checkpoint files hold
 	cleanNow bool                   // .kafka_cleanshutdown is still there
 }
 
@@ -72,7 +75,7 @@ type Store struct {
 func Open(opts Options) (*Store, error) {
 	s := &Store{fs: opts.FS, dir: opts.Dir, durability: opts.Durability, now: opts.Now, log: opts.Log,
 		observer: opts.Observer, opts: opts, logs: map[logKey]*Log{}, names: map[partitionName]bool{},
-		stale: map[partitionName]bool{}}
+		stale: map[partitionName]bool{}, onDisk: map[string][]byte{}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -80,6 +83,7 @@ func Open(opts Options) (*Store, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.handles = newHandles(s.fs, openFiles)
+	s.indexes = &indexCache{fs: s.fs, handles: s.handles}
 	s.flusher = newFlusher(s)
 	if err := makeDir(s.fs, s.dir); err != nil {
 		return nil, fmt.Errorf("open %s: %w", s.dir, err)
@@ -382,8 +386,12 @@ func (l *Log) closeLocked() (due []*waiter) {
 	l.pos.Lock()
 	l.closed = true
 	due = l.dueLocked()
-	segs := l.segments
+	segs, pinned := l.segments, l.pinned
+	l.pinned = nil
 	l.pos.Unlock()
+	for _, seg := range pinned {
+		l.store.handles.release(&seg.file)
+	}
 	if l.writer != nil {
 		l.store.handles.release(&segs[len(segs)-1].file)
 		l.writer = nil
@@ -501,13 +509,26 @@ func (s *Store) writeCheckpoints() error {
 func (s *Store) writeCheckpointsLocked() error {
 	starts := maps.Clone(s.starts)
 	maps.DeleteFunc(starts, func(_ partitionName, start int64) bool { return start == 0 })
-	if err := vfs.WriteFileAtomic(s.fs, filepath.Join(s.dir, logStartFile), encodeOffsets(starts)); err != nil {
+	if err := s.replaceLocked(logStartFile, encodeOffsets(starts)); err != nil {
 		return err
 	}
-	if err := vfs.WriteFileAtomic(s.fs, filepath.Join(s.dir, recoveryPointFile), encodeOffsets(s.points)); err != nil {
+	if err := s.replaceLocked(recoveryPointFile, encodeOffsets(s.points)); err != nil {
 		return err
 	}
 	clear(s.stale)
+	return nil
+}
+
+// replaceLocked writes a file durably unless it holds data already.
+func (s *Store) replaceLocked(name string, data []byte) error {
+	if bytes.Equal(s.onDisk[name], data) {
+		return nil
+	}
+	if err := vfs.WriteFileAtomic(s.fs, filepath.Join(s.dir, name), data); err != nil {
+		delete(s.onDisk, name) // it may hold either
+		return err
+	}
+	s.onDisk[name] = data
 	return nil
 }
 

@@ -65,7 +65,7 @@ func (s *timeSearch) firstAt(seg *segment, ts int64) (pos TimedOffset, found boo
 	if newest < ts || seg.base >= s.bound {
 		return TimedOffset{}, false, nil
 	}
-	_, times, err := seg.indexes(s.log.store.fs)
+	_, times, err := s.log.store.indexes.get(seg)
 	if err != nil {
 		return TimedOffset{}, false, storageError(err)
 	}
@@ -106,7 +106,7 @@ func (s *timeSearch) largest(seg *segment) (ts, offset int64, err error) {
 // batches gives do the batches from the one that ends at or above from, up to
 // the bound, until it answers false.
 func (s *timeSearch) batches(seg *segment, from int64, do func(h *BatchHeader, raw []byte) bool) error {
-	index, _, err := seg.indexes(s.log.store.fs)
+	index, _, err := s.log.store.indexes.get(seg)
 	if err != nil {
 		return storageError(err)
 	}

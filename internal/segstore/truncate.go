@@ -122,6 +122,13 @@ func (l *Log) adoptLocked(r *recovery, read func() error) error {
 		l.store.handles.release(&old[len(old)-1].file)
 		l.writer = nil
 	}
+	l.pos.Lock()
+	pinned := l.pinned
+	l.pinned = nil
+	l.pos.Unlock()
+	for _, seg := range pinned {
+		l.store.handles.release(&seg.file)
+	}
 	if err := read(); err != nil {
 		return l.fail(err)
 	}
