@@ -141,6 +141,8 @@ func (p *Postgres) sessionParams(params map[string]string, class string) {
 		// A broker that is paused inside a transaction must not keep its row locks.
 		"idle_in_transaction_session_timeout": millis(p.opts.StatementTimeout),
 		"jit":                                 "off",
+		// Every statement here has one good plan; to plan a guard anew costs more than to run it.
+		"plan_cache_mode": "force_generic_plan",
 	}
 	for k, v := range defaults {
 		if params[k] == "" {

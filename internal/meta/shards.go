@@ -22,6 +22,12 @@ WITH held AS MATERIALIZED (
 moved AS (UPDATE pgbroker_internal.coordinator_shards s SET seq = s.seq + 1 FROM held WHERE s.shard = held.shard RETURNING 1)
 SELECT 1 / (count(*) = cardinality($2::smallint[]))::integer FROM moved`
 
+// sqlShardGuard is the same for one shard, the most frequent case, at half the price.
+const sqlShardGuard = `/* shard_guard */
+WITH moved AS (
+  UPDATE pgbroker_internal.coordinator_shards SET seq = seq + 1 WHERE shard = $2 AND owner = $1 AND term = $3 AND seq = $4 RETURNING 1)
+SELECT 1 / count(*) FROM moved`
+
 const (
 	guardMissed = "22012" // division_by_zero
 
@@ -43,10 +49,14 @@ func (p *Postgres) CommitShards(ctx context.Context, owner int32, changes []Shar
 	}
 	rows := collectShardRows(changes)
 	err := p.batch(ctx, p.durable, func(b *pgx.Batch) {
-		b.Queue(sqlShardsGuard, owner,
-			column(changes, func(c *ShardChange) int16 { return c.Shard }),
-			column(changes, func(c *ShardChange) int32 { return c.Term }),
-			column(changes, func(c *ShardChange) int64 { return c.Seq }))
+		if c := changes[0]; len(changes) == 1 {
+			b.Queue(sqlShardGuard, owner, c.Shard, c.Term, c.Seq)
+		} else {
+			b.Queue(sqlShardsGuard, owner,
+				column(changes, func(c *ShardChange) int16 { return c.Shard }),
+				column(changes, func(c *ShardChange) int32 { return c.Term }),
+				column(changes, func(c *ShardChange) int64 { return c.Seq }))
+		}
 		rows.queue(b)
 	})
 	var pgErr *pgconn.PgError
