@@ -91,7 +91,9 @@ func (r *recovery) stat(seg *segment) error {
 // It gives the index of the first segment to scan.
 func (r *recovery) trust() (first int, err error) {
 	last := len(r.segments) - 1
-	for first < last && r.segments[first+1].base <= r.point {
+	// A point equal to the next segment's base may be older than that segment,
+	// and so than the indexes of the one before it.
+	for first < last && (r.segments[first+1].base < r.point || r.clean && r.segments[first+1].base == r.point) {
 		seg := r.segments[first]
 		seg.end, seg.sealed, seg.synced = r.segments[first+1].base, true, true
 		if !r.indexed(seg) {
