@@ -97,6 +97,7 @@ type consumption struct {
 	parts    *partitionProgress
 	progress *progress
 	printed  int64
+	silent   bool // it was said that the brokers do not answer
 }
 
 func runConsume(cmd *cobra.Command, g *globals, topics []string, f *consumeFlags) error {

@@ -53,11 +53,12 @@ func (run *consumption) loop() error {
 			continue
 		}
 		run.progress.tick()
-		if run.f.follow {
-			continue
-		}
 		if last := run.watch.lastAnswer(); last.After(silentSince) {
 			silentSince = last
+		}
+		if run.f.follow {
+			run.noteSilence(time.Since(silentSince))
+			continue
 		}
 		if err := run.silence(time.Since(silentSince)); err != nil {
 			return err
@@ -82,6 +83,18 @@ func (run *consumption) silence(silent time.Duration) error {
 		return unreachablef("no answer to a fetch for %s; records are missing after the last one printed", silent.Round(time.Second))
 	}
 	return nil
+}
+
+// noteSilence tells whoever follows a log when the brokers fall silent, and when they are back.
+func (run *consumption) noteSilence(silent time.Duration) {
+	switch {
+	case silent > run.c.g.timeout && !run.silent:
+		run.silent = true
+		run.c.g.printNote(run.progress.w, "note: no answer from the brokers for %s; still trying", silent.Round(time.Second))
+	case silent < run.c.g.timeout && run.silent:
+		run.silent = false
+		run.c.g.printNote(run.progress.w, "note: the brokers answer again")
+	}
 }
 
 // wanted leaves out what comes before an offset that did not exist yet when following began.

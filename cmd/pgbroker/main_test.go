@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,4 +50,63 @@ func mustRun(t testing.TB, addr, stdin string, args ...string) string {
 		t.Fatalf("pgbroker %s: exit code %d, stderr %q", strings.Join(args, " "), r.code, r.stderr)
 	}
 	return r.stdout
+}
+
+// wantRun checks the exit code and that stderr has the given parts.
+func wantRun(t *testing.T, r result, code int, parts ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d; stderr %q", r.code, code, r.stderr)
+	}
+	for _, p := range parts {
+		if !strings.Contains(r.stderr, p) {
+			t.Errorf("stderr %q does not say %q", r.stderr, p)
+		}
+	}
+}
+
+// freePort returns an address where nothing listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// silentListener accepts connections and never answers.
+func silentListener(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+		}
+	}()
+	return l.Addr().String()
+}
+
+// signalWriter calls signal once when something is written.
+type signalWriter struct {
+	bytes.Buffer
+	signal func()
+	called atomic.Bool
+}
+
+func (w *signalWriter) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if w.called.CompareAndSwap(false, true) {
+		w.signal()
+	}
+	return n, err
 }
