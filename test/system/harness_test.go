@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,8 +31,8 @@ var (
 	buildErr  error
 )
 
-// binary is PGBROKER_BINARY, or a binary that is built once for this test run.
-func binary(t testing.TB) string {
+// brokerBinary is PGBROKER_BINARY, or a binary that is built once for this test run.
+func brokerBinary(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("PGBROKER_BINARY"); path != "" {
 		return path
@@ -109,8 +110,9 @@ func (n *node) start() {
 	for _, s := range n.opts.set {
 		args = append(args, "--set", s)
 	}
-	n.cmd = exec.Command(binary(n.t), args...)
+	n.cmd = exec.Command(brokerBinary(n.t), args...)
 	n.cmd.Stderr = n.stderr
+	n.cmd.Env = plainEnv()
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := n.cmd.StdoutPipe()
 	if err != nil {
@@ -140,6 +142,13 @@ func (n *node) start() {
 	}
 	n.bootstrap = field(n.readyLine, "bootstrap")
 	n.httpURL = field(n.readyLine, "http")
+}
+
+// plainEnv is this process's environment without settings of a broker: PGBROKER_BINARY itself would be one.
+func plainEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "PGBROKER_") || strings.HasPrefix(v, "KAFKA_")
+	})
 }
 
 // kill ends the process as kill -9 does.
