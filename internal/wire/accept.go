@@ -95,7 +95,7 @@ func (s *Server) newConn(name string, sock net.Conn) *Conn {
 	}
 	c.turn.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
-	c.in = frameReader{src: newSource(sock), budget: &s.queued, max: s.limits.MaxRequestBytes}
+	c.in = frameReader{src: newSource(sock), budget: &s.queued, max: s.limits.MaxRequestBytes, beforeWait: c.flush}
 	c.lastActive.Store(s.clock())
 	return c
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -64,6 +65,33 @@ func BenchmarkEcho(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkLateReplies is BenchmarkEcho with 64 in flight, answered by another goroutine as a flusher does.
+func BenchmarkLateReplies(b *testing.B) {
+	work := make(chan func(), 256)
+	go func() {
+		for f := range work {
+			f()
+		}
+	}()
+	defer close(work)
+	c := benchServer(b, API{Key: 12, Max: 4, Pipelined: true, Handle: func(ctx context.Context, req *Request, done Done) {
+		work <- func() { echoHeartbeat(ctx, req, done) }
+	}})
+	frame := requestFrame(1, kmsg.StringPtr("bench"), heartbeat("group"))
+	batch := bytes.Repeat(frame, 64)
+	reply := make([]byte, 64*(4+4+1+4+2+1))
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := 0; i < b.N; i += 64 {
+		if _, err := c.Write(batch); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, reply); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -31,8 +31,9 @@ type budgetWaiter struct {
 	ready chan struct{}
 }
 
-// take adds n bytes to the lease, waiting until they are free or ctx ends.
-func (b *budget) take(ctx context.Context, l *lease, n int64) error {
+// take adds n bytes to the lease. If they are not free it calls beforeWait, when there is one, and waits until they
+// are or ctx ends.
+func (b *budget) take(ctx context.Context, l *lease, n int64, beforeWait func()) error {
 	l.budget = b
 	b.mu.Lock()
 	if len(b.waiting) == 0 && b.grantLocked(l, n) {
@@ -43,6 +44,9 @@ func (b *budget) take(ctx context.Context, l *lease, n int64) error {
 	b.waiting = append(b.waiting, w)
 	b.wakeLocked()
 	b.mu.Unlock()
+	if beforeWait != nil {
+		beforeWait()
+	}
 	select {
 	case <-w.ready:
 		return nil

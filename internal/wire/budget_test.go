@@ -14,12 +14,12 @@ func TestBudgetWaitsInOrder(t *testing.T) {
 		b := &budget{max: 100}
 		var a, c, d lease
 		order := make(chan string, 2)
-		if err := b.take(t.Context(), &a, 90); err != nil {
+		if err := b.take(t.Context(), &a, 90, nil); err != nil {
 			t.Fatal(err)
 		}
-		go func() { _ = b.take(t.Context(), &c, 50); order <- "c" }()
+		go func() { _ = b.take(t.Context(), &c, 50, nil); order <- "c" }()
 		synctest.Wait()
-		go func() { _ = b.take(t.Context(), &d, 55); order <- "d" }()
+		go func() { _ = b.take(t.Context(), &d, 55, nil); order <- "d" }()
 		synctest.Wait()
 		if len(order) != 0 || !b.pressed() {
 			t.Fatal("somebody passed the first in line")
@@ -43,11 +43,11 @@ func TestBudgetOverdraftPreventsDeadlock(t *testing.T) {
 		b := &budget{max: 100}
 		leases := make([]lease, 2)
 		for i := range leases {
-			_ = b.take(t.Context(), &leases[i], 50)
+			_ = b.take(t.Context(), &leases[i], 50, nil)
 		}
 		done := make(chan int, 2)
 		for i := range leases {
-			go func() { _ = b.take(t.Context(), &leases[i], 50); done <- i }()
+			go func() { _ = b.take(t.Context(), &leases[i], 50, nil); done <- i }()
 		}
 		first := <-done
 		synctest.Wait()
@@ -66,12 +66,12 @@ func TestBudgetWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{max: 100}
 		var a, c, d lease
-		_ = b.take(t.Context(), &a, 100)
+		_ = b.take(t.Context(), &a, 100, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		failed, got := make(chan error), make(chan error)
-		go func() { failed <- b.take(ctx, &c, 100) }()
+		go func() { failed <- b.take(ctx, &c, 100, nil) }()
 		synctest.Wait()
-		go func() { got <- b.take(t.Context(), &d, 40) }()
+		go func() { got <- b.take(t.Context(), &d, 40, nil) }()
 		synctest.Wait()
 		cancel()
 		if err := <-failed; !errors.Is(err, context.Canceled) {
@@ -95,7 +95,7 @@ func TestBudgetProperties(t *testing.T) {
 			go func() {
 				var l lease
 				for _, n := range steps {
-					if err := b.take(context.Background(), &l, n); err != nil {
+					if err := b.take(context.Background(), &l, n, nil); err != nil {
 						done <- err
 						return
 					}

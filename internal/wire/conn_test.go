@@ -161,37 +161,43 @@ func TestRepliesKeepOrder(t *testing.T) {
 	ts := startServer(t, Limits{MaxInFlight: 300}, API{Key: 12, Max: 4, Pipelined: true, Handle: p.handle})
 	rng := rand.New(rand.NewPCG(1, 2))
 	const n = 300
-	var answered sync.WaitGroup
 	c := ts.dial()
 	go func() {
 		for i := range int32(n) {
 			c.send(requestFrame(i, nil, heartbeat("g"))...)
 		}
 	}()
-	answered.Go(func() {
-		var held []parkedRequest
-		for got := 0; got < n || len(held) > 0; {
-			if got < n && (len(held) < 40 && rng.IntN(3) > 0 || len(held) == 0) {
-				held = append(held, p.next(t))
-				got++
-				continue
-			}
-			i := rng.IntN(len(held))
-			r := held[i]
-			held = append(held[:i], held[i+1:]...)
-			if rng.IntN(2) == 0 {
-				answered.Go(r.answer)
-			} else {
-				r.answer()
+	order := make(chan error, 1)
+	go func() {
+		for i := range int32(n) {
+			if id, _, err := c.tryReply(); err != nil || id != i {
+				order <- fmt.Errorf("reply %d came in place of %d, %v", id, i, err)
+				return
 			}
 		}
-	})
-	for i := range int32(n) {
-		if id, _ := c.reply(); id != i {
-			t.Fatalf("reply %d came in place of %d", id, i)
+		order <- nil
+	}()
+	var answering sync.WaitGroup
+	var held []parkedRequest
+	for got := 0; got < n || len(held) > 0; {
+		if got < n && (len(held) < 40 && rng.IntN(3) > 0 || len(held) == 0) {
+			held = append(held, p.next(t))
+			got++
+			continue
+		}
+		i := rng.IntN(len(held))
+		r := held[i]
+		held = append(held[:i], held[i+1:]...)
+		if rng.IntN(2) == 0 {
+			answering.Go(r.answer)
+		} else {
+			r.answer()
 		}
 	}
-	answered.Wait()
+	if err := <-order; err != nil {
+		t.Fatal(err)
+	}
+	answering.Wait()
 }
 
 // A request that is not pipelined starts when all before it are decided, and holds up all behind it.

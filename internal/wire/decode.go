@@ -40,7 +40,7 @@ func (p *pending) decode(ctx context.Context) error {
 		if charged > budget.max {
 			return &tooRichError{rt.name, p.Version, structure, charged, budget.max}
 		}
-		if err := budget.take(ctx, &p.frame.lease, charged); err != nil {
+		if err := budget.take(ctx, &p.frame.lease, charged, p.conn.flush); err != nil {
 			return &goneError{err}
 		}
 	}

@@ -62,7 +62,7 @@ func TestLyingCounts(t *testing.T) {
 				}
 			}
 			runtime.ReadMemStats(&after)
-			if cost := int64(after.TotalAlloc - before.TotalAlloc); cost > bound {
+			if cost := int64(after.TotalAlloc - before.TotalAlloc); cost > bound*raceFactor {
 				t.Errorf("%s v%d: %d bytes of memory, at most %d expected", rt.name, v, cost, bound)
 			}
 		}
@@ -108,24 +108,27 @@ func TestWeightsHold(t *testing.T) {
 	near := 0.0
 	for _, rt := range allRoutes(t) {
 		for v := rt.Min; v <= rt.Max; v++ {
-			for _, inner := range []int{0, 1, 30} {
+			if v > rt.Min && v < rt.Max && rt.weights[v] == rt.weights[v-1] {
+				continue
+			}
+			for _, inner := range []int{0, 1, 10} {
 				for _, tags := range []bool{false, true} {
 					req := kmsg.RequestForKey(rt.Key)
 					req.SetVersion(v)
-					fill(reflect.ValueOf(req).Elem(), 2000/(1+inner*inner), inner, tags)
+					fill(reflect.ValueOf(req).Elem(), 900/(1+inner*inner/4), inner, tags)
 					body := req.AppendTo(nil)
 					cost, msg, err := decodeCost(rt, v, body)
 					if err != nil {
 						t.Fatalf("%s v%d does not read its own writing: %v", rt.name, v, err)
 					}
-					bound := int64(len(body)) * rt.weights[v]
+					bound := int64(len(body)) * rt.weights[v] * raceFactor
 					if cost > bound+slack {
 						t.Errorf("%s v%d: %d bytes cost %d, weight %d (inner %d, tags %v)", rt.name, v, len(body), cost, rt.weights[v], inner, tags)
 					}
 					if len(body) > 2000 {
 						near = max(near, float64(cost)/float64(bound))
 					}
-					if kept := rt.footprint(msg); kept > cost*5/4+slack || kept < cost/3-slack {
+					if kept := rt.footprint(msg); kept > cost*5/4+slack || kept < cost/4/raceFactor-slack {
 						t.Errorf("%s v%d: measured %d of %d bytes (inner %d, tags %v)", rt.name, v, kept, cost, inner, tags)
 					}
 				}
@@ -154,7 +157,7 @@ func TestManyTagsOfOneStruct(t *testing.T) {
 			for tag := range n {
 				b = append(binary.AppendUvarint(b, uint64(tag+5)), 0)
 			}
-			if cost, _, err := decodeCost(rt, rt.Max, b); err != nil || cost > int64(len(b))*rt.weights[rt.Max]+slack {
+			if cost, _, err := decodeCost(rt, rt.Max, b); err != nil || cost > int64(len(b))*rt.weights[rt.Max]*raceFactor+slack {
 				t.Errorf("%s: %d tags in %d bytes cost %d, weight %d, %v", rt.name, n, len(b), cost, rt.weights[rt.Max], err)
 			}
 		}

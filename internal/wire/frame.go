@@ -38,13 +38,15 @@ type frameReader struct {
 	src    source
 	budget *budget
 	max    int32
+	// beforeWait is called before next waits for memory.
+	beforeWait func()
 
 	buf  *buffer // nil while drained
 	r, w int     // unread bytes are buf.b[r:w]
 
-	total    uint64        // bytes received, by the reader's goroutine
-	progress atomic.Uint64 // the same for the sweep
-	partial  atomic.Bool   // a frame has begun to arrive and is not complete
+	total     uint64        // bytes received, by the reader's goroutine
+	progress  atomic.Uint64 // the same for the sweep
+	uploading atomic.Bool   // part of a frame is here, holds memory, and waits for more bytes
 }
 
 // source is the receiving side of a connection.
@@ -123,7 +125,6 @@ func (fr *frameReader) next(ctx context.Context) (*frame, error) {
 		}
 		return nil, err
 	}
-	fr.partial.Store(fr.w > fr.r)
 	fr.idle()
 	return f, nil
 }
@@ -148,13 +149,16 @@ func (fr *frameReader) read(ctx context.Context, f *frame, n int) error {
 	f.buf.b = append(f.buf.b, fr.buf.b[fr.r:fr.r+have]...)
 	fr.r += have
 	fr.idle()
+	defer fr.uploading.Store(false)
 	for len(f.buf.b) < n {
 		have := len(f.buf.b)
 		if have == cap(f.buf.b) {
+			fr.uploading.Store(false)
 			if err := fr.grow(ctx, f, n, have); err != nil {
 				return err
 			}
 		}
+		fr.uploading.Store(true)
 		m, err := fr.src.Read(f.buf.b[have:min(n, cap(f.buf.b))])
 		f.buf.b = f.buf.b[:have+m]
 		fr.count(m)
@@ -168,7 +172,7 @@ func (fr *frameReader) read(ctx context.Context, f *frame, n int) error {
 // grow gives f room for what may come after have bytes of n.
 func (fr *frameReader) grow(ctx context.Context, f *frame, n, have int) error {
 	want := bufferSize(min(n, growth*have))
-	if err := fr.budget.take(ctx, &f.lease, int64(want)-f.lease.held); err != nil {
+	if err := fr.budget.take(ctx, &f.lease, int64(want)-f.lease.held, fr.beforeWait); err != nil {
 		return err
 	}
 	next := getBuffer(want)
@@ -186,7 +190,6 @@ func (fr *frameReader) fill() error {
 	fr.w += n
 	fr.count(n)
 	if n > 0 {
-		fr.partial.Store(true)
 		return nil
 	}
 	fr.idle()

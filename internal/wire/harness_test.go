@@ -72,6 +72,13 @@ func (r *recorder) ConnClosed(string, Software) { r.note(func() { r.closed++ }) 
 func (r *recorder) RequestDone(s RequestStats)  { r.note(func() { r.requests = append(r.requests, s) }) }
 func (r *recorder) Rejected(limit string)       { r.note(func() { r.rejected[limit]++ }) }
 
+// counts is how many connections were closed, and how many because of the limit.
+func (r *recorder) counts(limit string) (closed, rejected int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed, r.rejected[limit]
+}
+
 // await waits until ok holds.
 func (r *recorder) await(t *testing.T, what string, ok func(*recorder) bool) {
 	t.Helper()
@@ -146,10 +153,11 @@ func requestFrame(correlation int32, clientID *string, req kmsg.Request) []byte 
 	return f.AppendRequest(nil, req, correlation)
 }
 
+// send may be called from any goroutine.
 func (c *client) send(b ...byte) {
 	c.t.Helper()
 	if _, err := c.Write(b); err != nil {
-		c.t.Fatalf("write: %v", err)
+		c.t.Errorf("write: %v", err)
 	}
 }
 

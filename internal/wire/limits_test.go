@@ -61,7 +61,7 @@ func startPipes(t *testing.T, limits Limits, apis ...API) *pipeServer {
 		t.Fatal(err)
 	}
 	ps := &pipeServer{seen: newRecorder(), served: make(chan error, 1)}
-	ps.Server = NewServer(Options{Registry: registry, Limits: limits, Observer: ps.seen, Log: slog.New(slog.DiscardHandler)})
+	ps.Server = NewServer(Options{Registry: registry, Limits: limits, Observer: ps.seen, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	go func() { ps.served <- ps.Serve(context.WithoutCancel(t.Context())) }()
 	synctest.Wait()
 	return ps
@@ -105,7 +105,8 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 		if d := time.Since(answered); d < 10*time.Minute || d > 10*time.Minute+5*time.Second {
 			t.Errorf("closed %v after the reply", d)
 		}
-		if n := ps.seen.rejected[LimitIdle]; n != 2 {
+		synctest.Wait()
+		if _, n := ps.seen.counts(LimitIdle); n != 2 {
 			t.Errorf("%d idle connections counted", n)
 		}
 	})
@@ -120,13 +121,14 @@ func TestStalledReader(t *testing.T) {
 		stalled := ps.dial(t)
 		stalled.send(requestFrame(1, nil, fetch())...)
 		time.Sleep(stallTime - time.Second)
-		if ps.seen.closed != 0 {
+		if closed, _ := ps.seen.counts(""); closed != 0 {
 			t.Error("closed too early")
 		}
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		if ps.seen.rejected[LimitStalledWrite] != 1 || ps.seen.closed != 1 || payload.releases() != 1 {
-			t.Errorf("rejected %v, closed %d, payload released %d times", ps.seen.rejected, ps.seen.closed, payload.releases())
+		closed, stalls := ps.seen.counts(LimitStalledWrite)
+		if stalls != 1 || closed != 1 || payload.releases() != 1 {
+			t.Errorf("%d stalled, %d closed, payload released %d times", stalls, closed, payload.releases())
 		}
 	})
 }
@@ -205,6 +207,43 @@ func TestThrottleMutes(t *testing.T) {
 		c.reply()
 		if d := time.Since(start); d != 3*time.Second {
 			t.Errorf("the next request was answered after %v", d)
+		}
+	})
+}
+
+// Memory that a slow upload holds is welcome to it until others wait for it; then it must go on or end. The replies
+// of who waits are sent before it waits.
+func TestSlowUploadGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := park()
+		ps := startPipes(t, Limits{QueuedBytes: 1<<20 + 1<<10}, heartbeatAPI, API{Key: 0, Min: 3, Max: 12, Pipelined: true, Handle: handler.handle})
+		defer ps.stop(t)
+		slow, other := ps.dial(t), ps.dial(t)
+		large := requestFrame(1, nil, produce(9, 1<<20-100))
+		slow.send(large[:readBufferBytes+10]...)
+		time.Sleep(30 * time.Minute / 4) // alone it may take its time
+		slow.send(1)
+		synctest.Wait()
+		if closed, _ := ps.seen.counts(""); closed != 0 || ps.queued.inUse() != 1<<20 {
+			t.Fatalf("%d closed, %d of the budget in use", closed, ps.queued.inUse())
+		}
+		start := time.Now()
+		go func() {
+			_, _ = other.Write(append(requestFrame(1, nil, heartbeat("g")), requestFrame(2, nil, produce(9, 5000))...))
+		}()
+		if id, _ := other.reply(); id != 1 || time.Since(start) != 0 {
+			t.Errorf("the reply before the wait came after %v", time.Since(start))
+		}
+		r := <-handler.requests
+		if d := time.Since(start); d < stallTime || d > stallTime+5*time.Second {
+			t.Errorf("memory came after %v", d)
+		}
+		go r.answer()
+		other.reply()
+		slow.closedByServer()
+		synctest.Wait()
+		if _, n := ps.seen.counts(LimitQueuedBytes); n != 1 {
+			t.Errorf("%d connections closed for their slowness", n)
 		}
 	})
 }

@@ -92,6 +92,9 @@ func (c *Conn) serve(f *frame) error {
 		f.release()
 		return err
 	}
+	if !p.route.Pipelined {
+		c.flush() // it may take its time
+	}
 	p.started = time.Now()
 	if p.mismatch {
 		p.finish(Response{}, nil)

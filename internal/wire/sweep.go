@@ -68,7 +68,7 @@ func (c *Conn) overdue(now int64, pressed bool) (limit string, err error) {
 		return LimitStalledWrite, fmt.Errorf("the client took no byte of its replies for %v", time.Duration(stall))
 	}
 	// A slow upload is welcome until others wait for the memory that it holds.
-	if !c.in.partial.Load() || !pressed {
+	if !c.in.uploading.Load() || !pressed {
 		w.readSince = now
 		w.received = received
 	} else if now-w.readSince > stall {
