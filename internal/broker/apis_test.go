@@ -1,7 +1,7 @@
 package broker
 
 import (
-	"flag"
+	flags "flag"
 	"fmt"
 	"os"
 	"strings"
@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-var update = flag.Bool("update", false, "write generated documents anew")
+var update = flags.Bool("update", false, "write generated documents anew")
 
 // TestAPIVersionsDocument keeps docs/api-versions.md equal to the list that the broker serves.
 func TestAPIVersionsDocument(t *testing.T) {
