@@ -204,7 +204,7 @@ func (c *client) behindRound(ctx context.Context, waiting map[topicPartition][]*
 			}
 			delete(open, tp)
 			if at := p.Records[0].Timestamp; at.UnixMilli() >= 0 {
-				seconds := max(now.Sub(at), 0).Seconds()
+				seconds := max(now.Sub(at), 0).Round(time.Millisecond).Seconds()
 				it.Behind = &seconds
 			}
 		})
