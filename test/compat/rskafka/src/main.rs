@@ -137,11 +137,12 @@ impl Suite {
     }
 
     async fn unknown_topic(&self) -> Outcome {
+        // Its metadata requests always allow auto-creation; this call cannot create anything.
         let asked = self
             .client
-            .partition_client(self.topic("nowhere"), 0, UnknownTopicHandling::Error)
-            .await
-            .map(|_| ());
+            .controller_client()?
+            .delete_topic(self.topic("nowhere"), 5_000)
+            .await;
         refused(asked, ProtocolError::UnknownTopicOrPartition)
     }
 
