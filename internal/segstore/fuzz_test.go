@@ -1,0 +1,154 @@
+package segstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"reflect"
+	"testing"
+)
+
+// FuzzBatch: whatever a client sends is taken or refused, without a panic or a
+// big allocation; what is taken reads back as the same records.
+func FuzzBatch(f *testing.F) {
+	f.Add([]byte{}, false)
+	for codec := codecNone; codec <= codecZstd; codec++ {
+		raw := plainBatch(BatchHeader{ProducerID: 3, BaseSequence: 1}, 3, 20, 5)
+		if codec != codecNone {
+			raw = deflate(f, codec, raw, codec%2 == 0)
+		}
+		f.Add(raw, true)
+	}
+	f.Add(buildMarker(1, 2, true, 3, 4).Raw, false)
+	f.Fuzz(func(t *testing.T, raw []byte, compact bool) {
+		if len(raw) > batchOverhead {
+			fixCRC(raw) // else the CRC hides everything behind it
+		}
+		b, err := ParseBatch(raw)
+		if err != nil {
+			var re *RecordError
+			if !errors.As(err, &re) {
+				t.Fatalf("%v is no RecordError", err)
+			}
+			return
+		}
+		cfg := testConfig()
+		cfg.Compact = compact
+		if err := b.validate(&cfg, 1000); err != nil {
+			return
+		}
+		b.stampPlace(77, 3)
+		again, err := ParseBatch(b.Raw)
+		if err != nil || again.BaseOffset != 77 || again.Term != 3 {
+			t.Fatalf("stamped batch: %+v %v", again.BatchHeader, err)
+		}
+		if b.Codec() == codecNone {
+			n := int32(0)
+			for it := (recordIter{buf: b.Raw[batchOverhead:], left: b.Records}); it.next(); n++ {
+			}
+			if n != b.Records {
+				t.Fatalf("%d records of %d", n, b.Records)
+			}
+		}
+	})
+}
+
+// FuzzSnapshot: what decodes encodes to the same state.
+func FuzzSnapshot(f *testing.F) {
+	p := newProducer()
+	for i := range int64(7) {
+		p.apply(&BatchHeader{BaseOffset: i, BaseSequence: int32(i), Attributes: attrTransactional, MaxTimestamp: 9}, 5)
+	}
+	f.Add(encodeSnapshot(map[int64]*producer{1: p, 2: newProducer()}))
+	f.Add(encodeSnapshot(nil))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 6 {
+			data = bytes.Clone(data)
+			fixSnapshotCRC(data)
+		}
+		byID, err := decodeSnapshot(data, 5)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := decodeSnapshot(encodeSnapshot(byID), 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, p := range byID {
+			q := again[id]
+			if q == nil || q.epoch != p.epoch || q.txnFirst != p.txnFirst || q.n != p.n || q.lastSequence() != p.lastSequence() {
+				t.Fatalf("producer %d: %+v, was %+v", id, q, p)
+			}
+		}
+	})
+}
+
+func fixSnapshotCRC(data []byte) {
+	binary.BigEndian.PutUint32(data[2:], crc32.Checksum(data[6:], castagnoli))
+}
+
+// FuzzIndexes: index files of any content are found sane or not; lookups in
+// sane ones stay inside the file.
+func FuzzIndexes(f *testing.F) {
+	f.Add([]byte(offsetIndex(nil).add(3, 0).add(9, 70)), []byte(timeIndex(nil).add(5, 3).add(8, 9)), int64(9))
+	f.Add([]byte{1, 2, 3}, []byte{}, int64(0))
+	f.Fuzz(func(t *testing.T, offsets, times []byte, at int64) {
+		if x := offsetIndex(offsets); x.sane(1 << 20) {
+			for _, pos := range []int64{x.atOffset(at), x.atPosition(at)} {
+				if pos < 0 || pos >= 1<<20 {
+					t.Fatalf("position %d", pos)
+				}
+			}
+			if cut := x.truncate(at); !cut.sane(1<<20) && len(cut) > 0 {
+				t.Fatal("truncated index is not sane")
+			}
+		}
+		if x := timeIndex(times); x.sane(1 << 20) {
+			if rel, ok := x.before(at); ok && (rel < 0 || rel >= 1<<20) {
+				t.Fatalf("relative offset %d", rel)
+			}
+		}
+		list, err := decodeAborted(times, 0)
+		if err == nil && !bytes.Equal(encodeAborted(list), times) && len(times) > 0 {
+			t.Fatal("aborted list changed")
+		}
+	})
+}
+
+// FuzzCheckpoints: the text files decode to what they encode, or to ErrCorrupt.
+func FuzzCheckpoints(f *testing.F) {
+	f.Add(encodeOffsets(map[partitionName]int64{{"t", 1}: 5, {"a.b-c", 0}: 7}))
+	f.Add(encodeTerms(terms{{1, 0}, {4, 9}}))
+	f.Add(encodePartitionMetadata(TopicID{1, 2, 3}))
+	f.Add(encodeMeta(MetaProperties{ClusterID: "c", NodeID: 1, DirectoryID: "d"}))
+	f.Add(encodeClean(9))
+	f.Add([]byte("0\n99999999999\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if offsets, err := decodeOffsets(data); err == nil {
+			again, err := decodeOffsets(encodeOffsets(offsets))
+			if err != nil || len(again) != len(offsets) {
+				t.Fatalf("%v %v", again, err)
+			}
+		} else if !errors.Is(err, ErrCorrupt) {
+			t.Fatal(err)
+		}
+		if list, err := decodeTerms(data); err == nil {
+			if again, err := decodeTerms(encodeTerms(list)); err != nil || !reflect.DeepEqual(again, list) {
+				t.Fatalf("%v %v", again, err)
+			}
+		}
+		if id, err := decodePartitionMetadata(data); err == nil {
+			if again, err := decodePartitionMetadata(encodePartitionMetadata(id)); err != nil || again != id {
+				t.Fatal(err)
+			}
+		}
+		if m, err := decodeMeta(data); err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Fatal(m, err)
+		}
+		decodeClean(data)
+	})
+}
