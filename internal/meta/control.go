@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -79,13 +80,14 @@ const unknownMark = "unknown"
 func (p *Postgres) ServerMark(ctx context.Context) (string, error) {
 	mark := unknownMark
 	err := p.withConn(ctx, p.control, func(ctx context.Context, conn *pgxpool.Conn) error {
-		err := p.classify(conn, conn.QueryRow(ctx, sqlServerMark).Scan(&mark))
-		if err != nil && !errors.Is(err, ErrUnavailable) { // refused
+		err := conn.QueryRow(ctx, sqlServerMark).Scan(&mark)
+		var pgErr *pgconn.PgError
+		if errors.As(err, &pgErr) && (pgErr.Code == "42501" || pgErr.Code == "42883") { // no right to it, no such function
 			p.noMark.Store(true)
 			mark = unknownMark
 			return nil
 		}
-		return err
+		return p.classify(conn, err)
 	})
 	if err != nil {
 		return "", fmt.Errorf("read server mark: %w", err)

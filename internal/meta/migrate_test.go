@@ -146,6 +146,15 @@ func TestInstallsAsPlainRole(t *testing.T) {
 	if renewed.ServerMark == "unknown" {
 		t.Error("a plain role cannot name the server")
 	}
+	exec(t, admin, `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`)
+	if mark, err := p.ServerMark(ctx); err != nil || mark != "unknown" {
+		t.Errorf("mark that is refused: %q, %v", mark, err)
+	}
+	renewed, err = p.Renew(ctx, meta.Owner{BrokerID: 1, Incarnation: reg.Incarnation}, time.Minute, -1)
+	fatal(t, err)
+	if renewed.ServerMark != "unknown" {
+		t.Errorf("mark that is refused: %q", renewed.ServerMark)
+	}
 	for _, object := range query(t, admin, sqlOurObjects) {
 		if strings.HasPrefix(object, "public") {
 			t.Errorf("created in public: %s", object)

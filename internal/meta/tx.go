@@ -76,7 +76,9 @@ func withLimit(ctx context.Context, limit time.Duration) (context.Context, conte
 }
 
 // withConn bounds fn by the statement timeout, unless the context says that it has a longer limit.
-func (p *Postgres) withConn(ctx context.Context, pl *pool, fn func(context.Context, *pgxpool.Conn) error) error {
+func (p *Postgres) withConn(parent context.Context, pl *pool, fn func(context.Context, *pgxpool.Conn) error) (err error) {
+	defer func() { p.noteUp(parent, err) }()
+	ctx := parent
 	if _, long := ctx.Value(longKey{}).(bool); !long {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.opts.StatementTimeout)
@@ -84,7 +86,6 @@ func (p *Postgres) withConn(ctx context.Context, pl *pool, fn func(context.Conte
 	}
 	conn, err := pl.Acquire(ctx)
 	if err != nil {
-		p.metrics.up.Set(0)
 		if refused := (*serverError)(nil); errors.As(err, &refused) {
 			return err
 		}
@@ -92,14 +93,20 @@ func (p *Postgres) withConn(ctx context.Context, pl *pool, fn func(context.Conte
 	}
 	defer conn.Release()
 	clearWarning(conn.Conn().PgConn())
-	err = fn(ctx, conn)
+	return fn(ctx, conn)
+}
+
+// noteUp keeps the metric; a caller that gave up says nothing about the server.
+func (p *Postgres) noteUp(parent context.Context, err error) {
+	var refused *serverError
 	switch {
-	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrUnknownOutcome):
-		p.metrics.up.Set(0)
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrUnknownOutcome), errors.As(err, &refused):
+		if !errors.Is(parent.Err(), context.Canceled) {
+			p.metrics.up.Set(0)
+		}
 	default:
 		p.metrics.up.Set(1)
 	}
-	return err
 }
 
 // rollback ends a transaction that surely does not take effect and says why.

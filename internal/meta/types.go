@@ -28,7 +28,7 @@ var (
 	ErrUnavailable = errors.New("postgres is not available")
 	// ErrUnknownOutcome: the connection broke in COMMIT. Read back before anything is answered.
 	ErrUnknownOutcome = errors.New("outcome of the commit is unknown")
-	ErrTopicExists    = errors.New("topic exists")
+	ErrTopicExists    = errors.New("topic already exists")
 	ErrUnknownTopic   = errors.New("unknown topic")
 	ErrLeaseRunning   = errors.New("another process holds the lease of this broker id")
 	ErrVersion        = errors.New("postgres is too old") // below 14
