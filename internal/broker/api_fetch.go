@@ -39,6 +39,7 @@ type fetchCall struct {
 	expired bool // max_wait is over, or the broker stops
 	cancels []func()
 	timer   *time.Timer
+	unhook  func() bool // from the connection's context
 }
 
 // fetchPart is one partition asked for, with where to read it.
@@ -99,18 +100,20 @@ func (c *fetchCall) try() {
 	c.mu.Lock()
 	if len(c.parts) == 0 || size >= c.minBytes || failed || c.expired || c.ctx.Err() != nil || !time.Now().Before(c.deadline) {
 		c.ended = true
-		timer := c.timer
+		timer, unhook := c.timer, c.unhook
 		c.mu.Unlock()
 		if timer != nil {
 			timer.Stop()
+			unhook()
+			c.broker.parked.remove(c)
 		}
-		c.broker.parked.remove(c)
 		c.answer(results)
 		return
 	}
 	c.parked = true
 	if c.timer == nil {
 		c.timer = time.AfterFunc(time.Until(c.deadline), c.expire)
+		c.unhook = context.AfterFunc(c.ctx, c.expire) // nobody waits for a closed connection's answer
 		c.broker.parked.add(c)
 	}
 	c.mu.Unlock()

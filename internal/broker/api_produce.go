@@ -39,7 +39,7 @@ type produceCall struct {
 	waits   []produceWait
 	pending atomic.Int32
 	ended   atomic.Bool
-	timer   *time.Timer
+	timer   atomic.Pointer[time.Timer]
 	failed  bool
 }
 
@@ -194,9 +194,10 @@ func (c *produceCall) await(timeout time.Duration) {
 		c.finish()
 		return
 	}
-	c.timer = time.AfterFunc(timeout, c.finish)
-	if c.ended.Load() {
-		c.timer.Stop()
+	timer := time.AfterFunc(timeout, c.finish)
+	c.timer.Store(timer)
+	if c.ended.Load() { // before the timer was there to be stopped
+		timer.Stop()
 	}
 }
 
@@ -211,6 +212,9 @@ func (c *produceCall) arrived() {
 func (c *produceCall) finish() {
 	if !c.ended.CompareAndSwap(false, true) {
 		return
+	}
+	if timer := c.timer.Load(); timer != nil {
+		timer.Stop()
 	}
 	for i := range c.waits {
 		w := &c.waits[i]
