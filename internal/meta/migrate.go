@@ -19,12 +19,8 @@ import (
 	"github.com/pgbroker/pgbroker/migrations"
 )
 
-const (
-	// migrationLockKey is the advisory lock of migrations; its value ("pgbroker" in ASCII) has no other meaning.
-	migrationLockKey = 0x706762726f6b6572
-	// migrationWait bounds the wait for another process that migrates.
-	migrationWait = 60 * time.Second
-)
+// migrationLockKey is the advisory lock of migrations; its value ("pgbroker" in ASCII) has no other meaning.
+const migrationLockKey = 0x706762726f6b6572
 
 const (
 	sqlMigrationLock = `/* migration_lock */ SELECT pg_advisory_xact_lock($1)`
@@ -47,8 +43,8 @@ type MigrationState struct {
 	Dirty   bool
 }
 
-// Migrate brings the database to this program's newest version. It waits at most a minute for another process that
-// migrates. All steps are one transaction: they happen all or not at all.
+// Migrate brings the database to this program's newest version. It waits for another process that migrates, at
+// most Options.MigrateWait. All steps are one transaction: they happen all or not at all.
 func (p *Postgres) Migrate(ctx context.Context) error {
 	s, err := p.MigrationStatus(ctx)
 	if err != nil {
@@ -129,12 +125,12 @@ func (p *Postgres) migrate(ctx context.Context, run func(*migrate.Migrate) error
 		return fmt.Errorf("migrate: %w", unavailable(err))
 	}
 	defer conn.Release()
-	driver := &migrationDriver{ctx: ctx, conn: conn.Conn()}
+	driver := &migrationDriver{ctx: ctx, conn: conn.Conn(), wait: p.opts.MigrateWait}
 	m, err := migrate.NewWithInstance("iofs", src, "pgx", driver)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	m.LockTimeout = migrationWait + 5*time.Second // the database's own limit comes first
+	m.LockTimeout = p.opts.MigrateWait + 5*time.Second // the database's own limit comes first
 	err = run(m)
 	if errors.Is(err, migrate.ErrNoChange) {
 		err = nil
@@ -156,7 +152,7 @@ func (p *Postgres) explain(err error) error {
 		return fmt.Errorf("%w: the role needs: GRANT CREATE ON DATABASE %s TO %s", err,
 			pgx.Identifier{p.config.Database}.Sanitize(), pgx.Identifier{p.config.User}.Sanitize())
 	case "55P03": // lock_not_available
-		return fmt.Errorf("%w: another process migrates for more than %s", err, migrationWait)
+		return fmt.Errorf("%w: another process migrates for more than %s", err, p.opts.MigrateWait)
 	}
 	return err
 }
@@ -166,6 +162,7 @@ func (p *Postgres) explain(err error) error {
 type migrationDriver struct {
 	ctx    context.Context // of the one call of migrate that made the driver
 	conn   *pgx.Conn
+	wait   time.Duration // for the lock
 	tx     pgx.Tx
 	failed bool
 }
@@ -187,7 +184,7 @@ func (d *migrationDriver) Lock() error {
 		return err
 	}
 	d.tx, d.failed = tx, false
-	if _, err := tx.Exec(d.ctx, sqlMigrationTimeout, millis(migrationWait)); err != nil {
+	if _, err := tx.Exec(d.ctx, sqlMigrationTimeout, millis(d.wait)); err != nil {
 		return d.fail(err)
 	}
 	if _, err := tx.Exec(d.ctx, sqlMigrationLock, int64(migrationLockKey)); err != nil {

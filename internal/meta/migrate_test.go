@@ -90,6 +90,23 @@ func TestMigrateTogether(t *testing.T) {
 	}
 }
 
+func TestMigrateWaitsNotForEver(t *testing.T) {
+	url, ctx := pgtest.URL(t), context.Background()
+	c, err := pgx.Connect(ctx, url)
+	fatal(t, err)
+	defer c.Close(ctx)
+	_, err = c.Exec(ctx, `SELECT pg_advisory_lock(x'706762726f6b6572'::bigint)`)
+	fatal(t, err)
+	p, err := meta.Open(ctx, meta.Options{URL: url, MigrateWait: 100 * time.Millisecond})
+	fatal(t, err)
+	t.Cleanup(p.Close)
+	err = p.Migrate(ctx)
+	is(t, err, meta.ErrUnavailable)
+	if !strings.Contains(err.Error(), "another process migrates") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 func TestFailedMigrationLeavesNothing(t *testing.T) {
 	url := pgtest.URL(t)
 	p, ctx := openAt(t, url), context.Background()

@@ -33,6 +33,7 @@ type Options struct {
 	ConnectTimeout   time.Duration // per host, 5 s
 	LockTimeout      time.Duration // 5 s
 	StatementTimeout time.Duration // 10 s; bounds each attempt of a method, too
+	MigrateWait      time.Duration // for another process that migrates, 1 min
 	Log              *slog.Logger  // slog.Default()
 	Registerer       prometheus.Registerer
 }
@@ -65,6 +66,7 @@ func Open(ctx context.Context, o Options) (*Postgres, error) {
 	o.ConnectTimeout = orDefault(o.ConnectTimeout, 5*time.Second)
 	o.LockTimeout = orDefault(o.LockTimeout, 5*time.Second)
 	o.StatementTimeout = orDefault(o.StatementTimeout, 10*time.Second)
+	o.MigrateWait = orDefault(o.MigrateWait, time.Minute)
 	o.Log = orDefault(o.Log, slog.Default())
 
 	p := &Postgres{opts: o, log: o.Log, metrics: newMetrics()}
