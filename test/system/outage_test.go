@@ -1,0 +1,280 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pgbroker/pgbroker/internal/embedpg"
+	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
+)
+
+// quietLimit is the longest time without an acknowledgement, or without records for a reader, that Postgres may cause:
+// a broker whose Postgres hangs asks once more when its lease ends, and holds answers back for that half second. The
+// rest is room for a busy machine.
+const quietLimit = 2 * time.Second
+
+// TestPostgresOutage takes Postgres away while records are produced, consumed and committed, for less and for more than
+// every session timeout, by a crash and by stopping all its processes.
+func TestPostgresOutage(t *testing.T) {
+	t.Parallel()
+	var cases sync.WaitGroup
+	for _, c := range []outage{
+		{"immediate-stop-10s", 10 * time.Second, "relaxed", (*embedpg.Server).Immediate, restart},
+		{"SIGSTOP-10s", 10 * time.Second, "strict", (*embedpg.Server).Pause, (*embedpg.Server).Resume},
+		{"immediate-stop-40s", 40 * time.Second, "strict", (*embedpg.Server).Immediate, restart},
+		{"SIGSTOP-40s", 40 * time.Second, "relaxed", (*embedpg.Server).Pause, (*embedpg.Server).Resume},
+	} {
+		if testing.Short() && c.lasts > 10*time.Second {
+			continue
+		}
+		// All at once, however few the cores are: they mostly wait.
+		cases.Go(func() { t.Run(c.name, c.run) })
+	}
+	cases.Wait()
+}
+
+// outage is one way of losing Postgres.
+type outage struct {
+	name       string
+	lasts      time.Duration
+	durability string
+	begin, end func(*embedpg.Server) error
+}
+
+func restart(s *embedpg.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return s.Restart(ctx)
+}
+
+func (o outage) run(t *testing.T) {
+	const topic, partitions = "steady", 4
+	pg := pgtest.Server(t)
+	n := startNode(t, nodeOptions{url: pg.URL("postgres"), set: []string{
+		"durability=" + o.durability, "group.initial.rebalance.delay.ms=300"}})
+	n.createTopic(topic, partitions, nil)
+	l := newLedger(2, partitions, 300)
+	p := startProducers(t, n, l, topic, 5*time.Millisecond)
+	short := startGroup(t, n, "six-seconds", topic, partitions, 2, 6*time.Second)
+	long := startGroup(t, n, "ten-seconds", topic, partitions, 2, 10*time.Second)
+	groups := []*groupReaders{short, long}
+	before := make([]map[string]int32, len(groups))
+	for i, g := range groups {
+		g.awaitProgress(20 * time.Second)
+		before[i] = g.identity()
+		g.watchGaps()
+	}
+	l.watchGaps()
+	health := watchHealth(t, n)
+
+	if err := o.begin(pg); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	tryControl(t, n, o.lasts)
+	time.Sleep(time.Until(began.Add(o.lasts)))
+	if ready := health.lastReady(); ready == http.StatusOK {
+		t.Errorf("/readyz says %d after %s without Postgres", ready, o.lasts)
+	}
+	gaps := []time.Duration{l.longestGap(), short.longestGap(), long.longestGap()}
+	if err := o.end(pg); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	eventually(t, 10*time.Second, "/readyz is 200 again", func() bool { return health.lastReady() == http.StatusOK })
+	ready := time.Since(back)
+	for _, g := range groups {
+		g.awaitProgress(20 * time.Second)
+	}
+	landed := time.Since(back)
+
+	p.finish(t)
+	for i, gap := range append(gaps, l.longestGap(), short.longestGap(), long.longestGap()) {
+		if gap > quietLimit {
+			t.Errorf("%s without %s", gap, []string{"an acknowledgement", "records (first group)", "records (second group)"}[i%3])
+		}
+	}
+	for i, g := range groups {
+		g.awaitEnd(l.ackedCount())
+		g.check(before[i])
+	}
+	health.check()
+	v := l.verify(t, n, topic)
+	t.Logf("%d acknowledged, %d found; longest gaps: acknowledgements %s, readers %s and %s; /readyz after %s, all commits after %s",
+		l.ackedCount(), v.found, gaps[0], gaps[1], gaps[2], ready, landed)
+	select {
+	case <-n.exited:
+		t.Errorf("the broker ended: %v", n.exitErr)
+	default:
+	}
+}
+
+// tryControl sends, while Postgres is away, requests that need it. Each must be answered in time with an error that
+// clients retry, or with success when Postgres was back first.
+func tryControl(t *testing.T, n *node, lasts time.Duration) {
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "made-in-the-dark", 1, 1
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.Topics, create.TimeoutMillis = append(create.Topics, topic), 2000
+
+	partition := kmsg.NewOffsetCommitRequestTopicPartition()
+	commitTopic := kmsg.NewOffsetCommitRequestTopic()
+	commitTopic.Topic, commitTopic.Partitions = "steady", append(commitTopic.Partitions, partition)
+	commit := kmsg.NewPtrOffsetCommitRequest()
+	commit.Group, commit.Generation, commit.Topics = "alone", -1, append(commit.Topics, commitTopic)
+
+	var running sync.WaitGroup
+	defer running.Wait()
+	try := func(name string, req kmsg.Request, code func(kmsg.Response) int16) {
+		running.Go(func() {
+			client := n.client()
+			defer client.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), min(lasts, 12*time.Second))
+			defer cancel()
+			began := time.Now()
+			resp, err := client.Broker(1).Request(ctx, req)
+			if err != nil {
+				t.Errorf("%s without Postgres: %v after %s", name, err, time.Since(began))
+				return
+			}
+			got := kerr.ErrorForCode(code(resp))
+			t.Logf("%s without Postgres: %v after %s", name, got, time.Since(began))
+			if got != nil && (code(resp) == kerr.UnknownServerError.Code || !kerr.IsRetriable(got)) {
+				t.Errorf("%s without Postgres: %v, which clients do not retry", name, got)
+			}
+		})
+	}
+	try("CreateTopics", create, func(r kmsg.Response) int16 { return r.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode })
+	try("OffsetCommit", commit, func(r kmsg.Response) int16 {
+		return r.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode
+	})
+	try("InitProducerId", kmsg.NewPtrInitProducerIDRequest(), func(r kmsg.Response) int16 { return r.(*kmsg.InitProducerIDResponse).ErrorCode })
+	running.Go(func() { tryJoin(t, n, lasts) })
+}
+
+// tryJoin joins a new group while Postgres is away, as an old client does.
+func tryJoin(t *testing.T, n *node, lasts time.Duration) {
+	client := n.client()
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), min(lasts, 15*time.Second))
+	defer cancel()
+	join := joinRequest("late", 6*time.Second)
+	began := time.Now()
+	resp, err := join.RequestWith(ctx, brokerOne{client})
+	if err != nil {
+		t.Errorf("JoinGroup without Postgres: %v after %s", err, time.Since(began))
+		return
+	}
+	if got := kerr.ErrorForCode(resp.ErrorCode); got != kerr.MemberIDRequired {
+		t.Errorf("JoinGroup without a member id: %v", got)
+		return
+	}
+	join.MemberID = resp.MemberID
+	resp, err = join.RequestWith(ctx, brokerOne{client})
+	if err != nil {
+		t.Errorf("JoinGroup without Postgres: %v after %s", err, time.Since(began))
+		return
+	}
+	got := kerr.ErrorForCode(resp.ErrorCode)
+	t.Logf("JoinGroup without Postgres: %v after %s", got, time.Since(began))
+	if got != nil && !kerr.IsRetriable(got) {
+		t.Errorf("JoinGroup without Postgres: %v, which clients do not retry", got)
+	}
+}
+
+// brokerOne sends requests to the broker itself, without the client's own retries.
+type brokerOne struct{ client *kgo.Client }
+
+func (b brokerOne) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	return b.client.Broker(1).Request(ctx, req)
+}
+
+// joinRequest asks for membership in a group of consumers.
+func joinRequest(group string, session time.Duration) *kmsg.JoinGroupRequest {
+	metadata := kmsg.NewConsumerMemberMetadata()
+	metadata.Topics = []string{"steady"}
+	protocol := kmsg.NewJoinGroupRequestProtocol()
+	protocol.Name, protocol.Metadata = "range", metadata.AppendTo(nil)
+	join := kmsg.NewPtrJoinGroupRequest()
+	join.Group, join.ProtocolType, join.Protocols = group, "consumer", append(join.Protocols, protocol)
+	join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = int32(session.Milliseconds()), int32(session.Milliseconds())
+	return join
+}
+
+// health polls the probes of a broker.
+type health struct {
+	t    testing.TB
+	stop func()
+
+	mu       sync.Mutex
+	ready    int
+	wasAway  bool
+	problems []string
+}
+
+func watchHealth(t testing.TB, n *node) *health {
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &health{t: t}
+	done := make(chan struct{})
+	h.stop = func() { cancel(); <-done }
+	t.Cleanup(h.stop)
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(100 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			live, liveErr := probe(n.httpURL + "/healthz")
+			ready, readyErr := probe(n.httpURL + "/readyz")
+			h.mu.Lock()
+			if liveErr != nil || live != http.StatusOK || readyErr != nil {
+				h.problems = append(h.problems, fmt.Sprintf("/healthz %d %v, /readyz %d %v", live, liveErr, ready, readyErr))
+			}
+			h.ready = ready
+			h.wasAway = h.wasAway || ready == http.StatusServiceUnavailable
+			h.mu.Unlock()
+		}
+	}()
+	return h
+}
+
+func probe(url string) (int, error) {
+	client := http.Client{Timeout: 2 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
+}
+
+func (h *health) lastReady() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ready
+}
+
+// check fails the test unless the broker was alive all the time and not ready for a while.
+func (h *health) check() {
+	h.t.Helper()
+	h.stop()
+	if !h.wasAway {
+		h.t.Error("/readyz never said 503")
+	}
+	for i, p := range h.problems {
+		if i == 5 {
+			break
+		}
+		h.t.Error(p)
+	}
+}
