@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"migrations":              {},
 	"bench":                   {},
 	"test/system":             {},
+	"test/serve":              {},
 	"test/root":               {},
 }
 
