@@ -108,8 +108,9 @@ func New(o Options) *Groups {
 	return g
 }
 
-// newMemberID is Kafka's: what the client calls itself and a random UUID.
+// newMemberID is Kafka's: what the client calls itself, cut to what can be stored, and a random UUID.
 func newMemberID(prefix string) string {
+	prefix = prefix[:min(len(prefix), meta.MaxKeyBytes-37)]
 	var b [16]byte
 	_, _ = rand.Read(b[:])
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
@@ -219,8 +220,12 @@ func (g *Groups) stopShards(ctx context.Context) {
 
 // submit hands a call to its shard.
 func (g *Groups) submit(c *call, decide func(s *shard, e *entry, now time.Time)) {
-	if g.closing.Load() {
+	switch {
+	case g.closing.Load():
 		c.finish(nil, ErrNotCoordinator)
+		return
+	case meta.CheckKey(c.group) != nil:
+		c.finish(nil, ErrInvalidGroupID)
 		return
 	}
 	c.decide = decide

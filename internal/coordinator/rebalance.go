@@ -4,6 +4,10 @@ import (
 	"time"
 )
 
+// shortestWait bounds what clients can ask for: with a rebalance timeout of nothing, nobody could sync in time, and a
+// group that nobody rejoins would be woken without end.
+const shortestWait = time.Second
+
 // rebalance begins a rebalance, or goes on with the one under way (maybePrepareRebalanceOrCompleteJoin).
 func (g *group) rebalance(now time.Time, why note, out *outcome) {
 	if g.state == preparing {
@@ -72,7 +76,7 @@ func (g *group) completeJoin(now time.Time, out *outcome) {
 	}
 	if len(g.members) > 0 && !g.leaderJoined() {
 		// Nobody joined. Wait for another round, until sessions end.
-		g.rebalanceAt, g.initial = now, false
+		g.rebalanceAt, g.initial = now.Add(shortestWait), false
 		return
 	}
 	g.initial = false
@@ -99,7 +103,7 @@ func (g *group) completeJoin(now time.Time, out *outcome) {
 		m.isNew = false
 		g.pendingSync[m.id] = struct{}{}
 	}
-	g.syncTimer = startTimer(now, g.rebalanceTimeout())
+	g.syncTimer = startTimer(now, max(g.rebalanceTimeout(), shortestWait))
 	out.note(note{text: "generation waits for its assignment", generation: g.generation, members: len(g.members)})
 }
 
