@@ -158,29 +158,33 @@ func TestSlowReaderIsNotStalled(t *testing.T) {
 	})
 }
 
-// Replies of a client that does not read bound what it can start: one large reply waits, not many.
+// Replies of a client that does not read bound what it can start: one large reply waits, not many, whether the
+// handler answers at once or later.
 func TestSlowReaderStopsItself(t *testing.T) {
-	var started atomic.Int32
-	payload := func() []Part { return []Part{{Payload: &testPayload{data: make([]byte, 16<<20)}}} }
-	ts := startServer(t, Limits{}, heartbeatAPI, API{Key: 1, Min: 4, Max: 12, Handle: func(_ context.Context, _ *Request, done Done) {
-		started.Add(1)
-		done(Response{Body: payload()}, nil)
-	}})
-	slow, other := ts.dial(), ts.dial()
-	for i := range int32(20) {
-		slow.send(requestFrame(i, nil, fetch())...)
-	}
-	for i := range int32(50) {
-		other.send(requestFrame(i, nil, heartbeat("g"))...)
-		other.reply()
-	}
-	if n := started.Load(); n != 1 {
-		t.Errorf("%d replies of 16 MiB were made for a client that reads nothing", n)
-	}
-	for i := range int32(20) {
-		if id, rest := slow.reply(); id != i || len(rest) != 1+16<<20 {
-			t.Fatalf("reply %d of %d bytes", id, len(rest))
-		}
+	for name, run := range map[string]func(func()){"at once": func(f func()) { f() }, "later": func(f func()) { go f() }} {
+		t.Run(name, func(t *testing.T) {
+			var started atomic.Int32
+			ts := startServer(t, Limits{}, heartbeatAPI, API{Key: 1, Min: 4, Max: 12, Handle: func(_ context.Context, _ *Request, done Done) {
+				started.Add(1)
+				run(func() { done(Response{Body: []Part{{Payload: &testPayload{data: make([]byte, 16<<20)}}}}, nil) })
+			}})
+			slow, other := ts.dial(), ts.dial()
+			for i := range int32(20) {
+				slow.send(requestFrame(i, nil, fetch())...)
+			}
+			for i := range int32(50) {
+				other.send(requestFrame(i, nil, heartbeat("g"))...)
+				other.reply()
+			}
+			if n := started.Load(); n != 1 {
+				t.Errorf("%d replies of 16 MiB were made for a client that reads nothing", n)
+			}
+			for i := range int32(20) {
+				if id, rest := slow.reply(); id != i || len(rest) != 1+16<<20 {
+					t.Fatalf("reply %d of %d bytes", id, len(rest))
+				}
+			}
+		})
 	}
 }
 
