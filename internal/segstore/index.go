@@ -53,12 +53,6 @@ func (x offsetIndex) atPosition(pos int64) int64 {
 	return p
 }
 
-// truncate drops entries of batches that end at rel or later.
-func (x offsetIndex) truncate(rel int64) offsetIndex {
-	i := sort.Search(x.entries(), func(i int) bool { r, _ := x.entry(i); return r >= rel })
-	return append(offsetIndex(nil), x[:i*offsetEntrySize]...)
-}
-
 // sane says whether the index can belong to a log file of size bytes: whole
 // entries, both columns rising, positions inside the file.
 func (x offsetIndex) sane(size int64) bool {
@@ -115,11 +109,6 @@ func (x timeIndex) before(ts int64) (rel int64, ok bool) {
 	}
 	_, rel = x.entry(i - 1)
 	return rel, true
-}
-
-func (x timeIndex) truncate(rel int64) timeIndex {
-	i := sort.Search(x.entries(), func(i int) bool { _, r := x.entry(i); return r >= rel })
-	return append(timeIndex(nil), x[:i*timeEntrySize]...)
 }
 
 // sane says whether the index can belong to a segment that ends at relEnd.

@@ -1,0 +1,193 @@
+package segstore
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
+)
+
+// Create makes the directory and its partition.metadata durable and returns
+// the empty log. ErrExists if the log or a directory of its name is there.
+func (s *Store) Create(id TopicID, topic string, partition int32, cfg LogConfig) (*Log, error) {
+	name := partitionName{topic, partition}
+	key := logKey{id, partition}
+	s.mu.Lock()
+	switch {
+	case s.closed:
+		s.mu.Unlock()
+		return nil, fmt.Errorf("create %s-%d: %w", topic, partition, ErrClosed)
+	case s.names[name] || s.logs[key] != nil:
+		s.mu.Unlock()
+		return nil, fmt.Errorf("create %s-%d: %w", topic, partition, ErrExists)
+	}
+	s.names[name] = true
+	s.mu.Unlock()
+	l, err := s.create(id, name, cfg)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		delete(s.names, name)
+		return nil, fmt.Errorf("create %s-%d: %w", topic, partition, err)
+	}
+	s.logs[key] = l
+	return l, nil
+}
+
+func (s *Store) create(id TopicID, name partitionName, cfg LogConfig) (*Log, error) {
+	if err := s.dropClean(); err != nil {
+		return nil, storageError(err)
+	}
+	if err := s.forgetStale(name); err != nil {
+		return nil, storageError(err)
+	}
+	l := s.newLog(id, name, cfg)
+	err := s.fs.Mkdir(l.dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, ErrExists
+	} else if err != nil {
+		return nil, storageError(err)
+	}
+	seg := newSegment(l.dir, 0, s.now(), cfg.SegmentJitter)
+	err = func() error {
+		f, err := l.createSegment(seg)
+		if err != nil {
+			return err
+		}
+		s.handles.adopt(&seg.file, f)
+		s.handles.release(&seg.file)
+		if err := vfs.WriteFileAtomic(s.fs, filepath.Join(l.dir, partitionFile), encodePartitionMetadata(id)); err != nil {
+			return err
+		}
+		return s.fs.SyncDir(s.dir)
+	}()
+	if err != nil {
+		s.handles.drop(&seg.file)
+		return nil, storageError(errors.Join(err, s.fs.RemoveAll(l.dir)))
+	}
+	l.segments = []*segment{seg}
+	return l, nil
+}
+
+// storageError makes a full disk ErrFull and every other fault ErrStorage.
+func storageError(err error) error {
+	if isFull(err) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return fmt.Errorf("%w: %w", ErrStorage, err)
+}
+
+func (s *Store) newLog(id TopicID, name partitionName, cfg LogConfig) *Log {
+	l := &Log{store: s, topic: name.topic, id: id, partition: name.partition, producers: newProducers(),
+		dir: filepath.Join(s.dir, name.topic+"-"+strconv.Itoa(int(name.partition)))}
+	l.cfg.Store(&cfg)
+	return l
+}
+
+// Delete renames the directory to "<topic>-<partition>.<uuid>-delete",
+// durably, and removes it after file.delete.delay.ms. The log answers
+// ErrClosed afterwards. A log that is not there is no error.
+func (s *Store) Delete(id TopicID, partition int32) error {
+	l, path, err := s.retire(id, partition, "delete")
+	if err != nil || l == nil {
+		return err
+	}
+	s.discard(path, l.cfg.Load().FileDeleteDelay, nil)
+	return nil
+}
+
+// Stray renames a directory that no topic owns to
+// "<topic>-<partition>.<uuid>-stray" and keeps it.
+func (s *Store) Stray(id TopicID, partition int32) error {
+	l, path, err := s.retire(id, partition, "stray")
+	if err == nil && l != nil {
+		s.log.Warn("log without a topic is kept aside", "topic", l.topic, "partition", l.partition, "dir", path)
+	}
+	return err
+}
+
+// retire closes a log and renames its directory away.
+func (s *Store) retire(id TopicID, partition int32, suffix string) (*Log, string, error) {
+	l, ok := s.Get(id, partition)
+	if !ok {
+		return nil, "", nil
+	}
+	path := filepath.Join(s.dir, retiredName(l.name(), suffix))
+	due, err := l.moveAway(path)
+	wakeAll(due)
+	if errors.Is(err, ErrClosed) {
+		return nil, "", nil
+	} else if err != nil {
+		return nil, "", l.wrap(suffix, storageError(err))
+	}
+	s.mu.Lock()
+	delete(s.logs, logKey{id, partition})
+	delete(s.names, l.name())
+	s.mu.Unlock()
+	s.fileMu.Lock()
+	delete(s.points, l.name())
+	delete(s.starts, l.name())
+	s.stale[l.name()] = true
+	s.fileMu.Unlock()
+	return l, path, nil
+}
+
+// moveAway renames the directory durably and closes the log.
+func (l *Log) moveAway(path string) (due []*waiter, err error) {
+	l.tidyMu.Lock()
+	defer l.tidyMu.Unlock()
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosed() {
+		return nil, ErrClosed
+	}
+	if err := l.store.fs.Rename(l.dir, path); err != nil {
+		return nil, err
+	}
+	due = l.closeLocked()
+	return due, l.store.fs.SyncDir(l.store.dir)
+}
+
+// retiredName keeps within the 255 bytes of a name, as Kafka does, by
+// shortening the topic.
+func retiredName(name partitionName, suffix string) string {
+	var id [16]byte
+	rand.Read(id[:])
+	tail := fmt.Sprintf("-%d.%s-%s", name.partition, hex.EncodeToString(id[:]), suffix)
+	return name.topic[:min(len(name.topic), 255-len(tail))] + tail
+}
+
+func (l *Log) isClosed() bool {
+	l.pos.Lock()
+	defer l.pos.Unlock()
+	return l.closed
+}
+
+// closeLocked ends the log for its users; files stay open for readers that
+// have them. The caller holds mu and wakes due once it holds no lock.
+func (l *Log) closeLocked() (due []*waiter) {
+	l.pos.Lock()
+	l.closed = true
+	due = l.dueLocked()
+	segs, pinned := l.segments, l.pinned
+	l.pinned = nil
+	l.pos.Unlock()
+	for _, seg := range pinned {
+		l.store.handles.release(&seg.file)
+	}
+	if l.writer != nil {
+		l.store.handles.release(&segs[len(segs)-1].file)
+		l.writer = nil
+	}
+	for _, seg := range segs {
+		l.store.handles.drop(&seg.file)
+	}
+	return due
+}
