@@ -27,6 +27,7 @@ func (l *Log) AppendLeader(b Batch, term int32) (Appended, error) {
 		l.mu.Unlock()
 	}
 	if err != nil {
+		l.tell()
 		return Appended{}, l.wrap("append", err)
 	}
 	if !a.Duplicate {
@@ -85,6 +86,7 @@ func (l *Log) AppendMarker(producerID int64, producerEpoch int16, commit bool, c
 	err := l.markerLocked(&b, coordinatorTerm, term, cfg, now)
 	l.mu.Unlock()
 	if err != nil {
+		l.tell()
 		return Appended{}, l.wrap("append marker", err)
 	}
 	l.appended(cfg)
@@ -209,9 +211,9 @@ func (l *Log) publishLocked(seg *segment, raw []byte, h *BatchHeader, cfg *LogCo
 	}
 	l.end = h.LastOffset() + 1
 	l.recent.push(batchEnd{l.end, seg.size}, l.high)
-	due := l.dueLocked()
+	l.pending.moved = true
+	l.noteLocked()
 	l.pos.Unlock()
-	wakeAll(due)
 }
 
 // appended tells the flusher and the partition that the end moved.
@@ -224,7 +226,7 @@ func (l *Log) appended(cfg *LogConfig) {
 	case cfg.FlushAge < 1<<63-1 && l.timedFlush.CompareAndSwap(false, true):
 		l.store.flusher.markAfter(l, cfg.FlushAge)
 	}
-	l.progressed()
+	l.tell()
 }
 
 func (l *Log) unflushed() int64 {

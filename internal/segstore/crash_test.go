@@ -45,11 +45,11 @@ type cut struct {
 
 // crashRun appends to several logs, takes a crash copy inside each strict
 // acknowledgement, recovers it, and says what was lost.
-func crashRun(seed uint64, skipFlush bool) error {
+func crashRun(seed uint64, d Durability, skipFlush bool) error {
 	w := &crashWorld{disk: vfs.NewMem(), cfg: testConfig(), rng: rand.New(rand.NewPCG(seed, 1)),
 		written: map[TopicID][]byte{}, acked: map[TopicID]ackedEnd{}}
 	w.cfg.SegmentBytes = 32 << 10
-	s, err := Open(Options{FS: w.disk, Dir: "data"})
+	s, err := Open(Options{FS: w.disk, Dir: "data", Durability: d})
 	if err != nil {
 		return err
 	}
@@ -102,6 +102,7 @@ func (w *crashWorld) step(s *Store) error {
 				w.acknowledge(l, end)
 				waiting.Done()
 			})
+			l.FlushTo(end.offset) // relaxed does it only if asked
 		}
 	}
 	switch w.rng.IntN(8) {
@@ -279,7 +280,17 @@ func crashSeeds() uint64 {
 // blocks and names, an acknowledged batch is there byte for byte.
 func TestStrictAckSurvivesCrashCopy(t *testing.T) {
 	for seed := range crashSeeds() {
-		if err := crashRun(seed, false); err != nil {
+		if err := crashRun(seed, Strict, false); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// TestRelaxedKeepsWhatWasFlushed: the same for FlushTo in relaxed mode; what is
+// lost is a tail.
+func TestRelaxedKeepsWhatWasFlushed(t *testing.T) {
+	for seed := range crashSeeds() / 2 {
+		if err := crashRun(seed, Relaxed, false); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
@@ -288,7 +299,7 @@ func TestStrictAckSurvivesCrashCopy(t *testing.T) {
 // TestWithoutFsyncTheCrashTestFails: the test above can fail.
 func TestWithoutFsyncTheCrashTestFails(t *testing.T) {
 	for seed := range uint64(5) {
-		if err := crashRun(seed, true); err == nil {
+		if err := crashRun(seed, Strict, true); err == nil {
 			t.Fatalf("seed %d: nothing was lost without fsync", seed)
 		} else if errors.Is(err, ErrClosed) {
 			t.Fatalf("seed %d: %v is no loss", seed, err)

@@ -141,15 +141,12 @@ func eachLog(logs []*Log, n int, do func(*Log) error) error {
 }
 
 // flush makes the log durable to its present end: the files of the segments
-// that were written since the last flush, then the names of new ones.
+// that were written since the last flush, then the names of new ones. The
+// caller holds none of the log's locks.
 func (l *Log) flush() error {
+	defer l.tell()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
-	return l.flushHeld()
-}
-
-// flushHeld is flush for who holds flushMu.
-func (l *Log) flushHeld() error {
 	l.pos.Lock()
 	if err := l.usableLocked(); err != nil {
 		l.pos.Unlock()
@@ -176,10 +173,9 @@ func (l *Log) flushHeld() error {
 	}
 	l.pos.Lock()
 	l.durable = max(l.durable, to)
-	due := l.dueLocked()
+	l.pending.moved = true
+	l.noteLocked()
 	l.pos.Unlock()
-	wakeAll(due)
-	l.progressed()
 	return nil
 }
 

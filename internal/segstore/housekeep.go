@@ -67,11 +67,11 @@ func (s *Store) checkpoint(ctx context.Context) error {
 // secure syncs the log to its end, the indexes and snapshots of sealed
 // segments, and the terms; then the recovery point may move there.
 func (l *Log) secure() error {
-	l.tidyMu.Lock()
-	defer l.tidyMu.Unlock()
 	if err := l.flush(); err != nil {
 		return err
 	}
+	l.tidyMu.Lock()
+	defer l.tidyMu.Unlock()
 	l.pos.Lock()
 	point, segs, t, termsDirty := l.durable, l.segments, l.terms, l.termsDirty
 	l.termsDirty = false
@@ -165,6 +165,7 @@ func (s *Store) retain(ctx context.Context) {
 // retain deletes whole segments from the front that retention.ms,
 // retention.bytes or the log start have passed, never one above high.
 func (l *Log) retain(now time.Time) error {
+	defer l.tell()
 	l.tidyMu.Lock()
 	defer l.tidyMu.Unlock()
 	if err := l.usable(); err != nil {

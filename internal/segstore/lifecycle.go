@@ -118,8 +118,8 @@ func (s *Store) retire(id TopicID, partition int32, suffix string) (*Log, string
 		return nil, "", nil
 	}
 	path := filepath.Join(s.dir, retiredName(l.name(), suffix))
-	due, err := l.moveAway(path)
-	wakeAll(due)
+	err := l.moveAway(path)
+	l.tell()
 	if errors.Is(err, ErrClosed) {
 		return nil, "", nil
 	} else if err != nil {
@@ -138,7 +138,7 @@ func (s *Store) retire(id TopicID, partition int32, suffix string) (*Log, string
 }
 
 // moveAway renames the directory durably and closes the log.
-func (l *Log) moveAway(path string) (due []*waiter, err error) {
+func (l *Log) moveAway(path string) error {
 	l.tidyMu.Lock()
 	defer l.tidyMu.Unlock()
 	l.flushMu.Lock()
@@ -146,13 +146,13 @@ func (l *Log) moveAway(path string) (due []*waiter, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.isClosed() {
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	if err := l.store.fs.Rename(l.dir, path); err != nil {
-		return nil, err
+		return err
 	}
-	due = l.closeLocked()
-	return due, l.store.fs.SyncDir(l.store.dir)
+	l.closeLocked()
+	return l.store.fs.SyncDir(l.store.dir)
 }
 
 // retiredName keeps within the 255 bytes of a name, as Kafka does, by
@@ -171,11 +171,11 @@ func (l *Log) isClosed() bool {
 }
 
 // closeLocked ends the log for its users; files stay open for readers that
-// have them. The caller holds mu and wakes due once it holds no lock.
-func (l *Log) closeLocked() (due []*waiter) {
+// have them. The caller holds mu and calls tell once it holds no lock.
+func (l *Log) closeLocked() {
 	l.pos.Lock()
 	l.closed = true
-	due = l.dueLocked()
+	l.noteLocked()
 	segs, pinned := l.segments, l.pinned
 	l.pinned = nil
 	l.pos.Unlock()
@@ -189,5 +189,4 @@ func (l *Log) closeLocked() (due []*waiter) {
 	for _, seg := range segs {
 		l.store.handles.drop(&seg.file)
 	}
-	return due
 }

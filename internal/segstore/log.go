@@ -43,14 +43,15 @@ type Log struct {
 	durable    int64
 	err        error
 	closed     bool
-	closing    bool        // the store is being closed: reads and flushes only
-	namesDirty bool        // a new segment's name is not durable yet
-	pinned     []*segment  // sealed, kept open until the next flush: a descriptor opened later may not see an earlier write error
-	terms      terms       // *
-	termsDirty bool        // terms are not in the checkpoint file
-	producers  producers   // *
-	recent     recentEnds  // *
-	waiting    [4]waiters  // by Bound
+	closing    bool       // the store is being closed: reads and flushes only
+	namesDirty bool       // a new segment's name is not durable yet
+	pinned     []*segment // sealed, kept open until the next flush: a descriptor opened later may not see an earlier write error
+	terms      terms      // *
+	termsDirty bool       // terms are not in the checkpoint file
+	producers  producers  // *
+	recent     recentEnds // *
+	waiting    [4]waiters // by Bound
+	pending    pending
 	segments   []*segment  // * never empty while open, sorted, replaced as a whole
 	timedFlush atomic.Bool // a flush.ms deadline is set
 }
@@ -103,11 +104,11 @@ func (l *Log) writable() error {
 
 // fail makes the log failed for good: what the disk holds can no longer be
 // known, so the first error stands until the log is opened and checked again.
-// It returns the error that later calls get.
+// It returns the error that later calls get; tell reports it.
 func (l *Log) fail(err error) error {
 	l.pos.Lock()
+	defer l.pos.Unlock()
 	if l.err != nil || l.closed {
-		defer l.pos.Unlock()
 		return l.usableLocked()
 	}
 	if errors.Is(err, ErrStorage) {
@@ -115,15 +116,9 @@ func (l *Log) fail(err error) error {
 	} else {
 		l.err = fmt.Errorf("%w: %w", ErrStorage, err)
 	}
-	err = l.err
-	due := l.dueLocked()
-	l.pos.Unlock()
-	l.store.log.Error("log failed", "topic", l.topic, "partition", l.partition, "err", err)
-	if o := l.store.observer; o != nil {
-		o.Failed(l.topic, l.partition, err)
-	}
-	wakeAll(due)
-	return err
+	l.pending.failed = l.err
+	l.noteLocked()
+	return l.err
 }
 
 func (l *Log) wrap(op string, err error) error {
@@ -148,20 +143,14 @@ func (l *Log) SetHigh(offset int64) {
 	}
 	l.high = offset
 	l.stable = max(l.start, l.producers.stable(offset))
-	due := l.dueLocked()
+	l.noteLocked()
 	l.pos.Unlock()
-	wakeAll(due)
+	l.tell()
 }
 
 // OnProgress sets the one function called, outside all locks, after End or
 // Durable moved. Set before service.
 func (l *Log) OnProgress(f func()) { l.progress = f }
-
-func (l *Log) progressed() {
-	if l.progress != nil {
-		l.progress()
-	}
-}
 
 // BeginTerm opens a leader term that begins at the current end. ErrTermStale
 // if term is not above the last one. It is durable with the term's first batch.

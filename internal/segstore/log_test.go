@@ -374,3 +374,27 @@ func TestFlushSettings(t *testing.T) {
 	l.FlushTo(1)
 	durable(l, 1)
 }
+
+// TestWakeRunsWithoutLocks: who is woken may call anything.
+func TestWakeRunsWithoutLocks(t *testing.T) {
+	l := newTestLog(t, Strict, testConfig())
+	done := make(chan error, 2)
+	l.Watch(BoundEnd, 1, func() {
+		_, err := tryAppend(t, l, plainBatch(noProducer, 1, 1, 1))
+		done <- err
+	})
+	l.Watch(BoundDurable, 2, func() {
+		done <- errors.Join(l.store.FlushAll(), l.TruncateTo(1), l.retain(time.Now()), l.store.Delete(l.ID(), 0))
+	})
+	mustAppend(t, l, plainBatch(noProducer, 1, 1, 1), 1)
+	for range 2 {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a wake function hangs")
+		}
+	}
+}

@@ -46,6 +46,7 @@ func (s *Store) Recover(ctx context.Context, config func(topic string, id TopicI
 		if err := l.load(); err != nil {
 			l.segments = []*segment{newSegment(l.dir, 0, s.now(), 0)}
 			l.fail(err)
+			l.tell()
 		}
 		mu.Lock()
 		defer mu.Unlock()

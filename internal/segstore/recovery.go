@@ -47,6 +47,9 @@ func (r *recovery) run() error {
 		r.segments = append(r.segments, seg)
 	}
 	if len(r.segments) == 0 {
+		if r.point > r.start {
+			return fmt.Errorf("%w: no segment is left, but %d was durable", ErrCorrupt, r.point)
+		}
 		return r.restart(r.start)
 	}
 	first, err := r.trust()

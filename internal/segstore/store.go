@@ -181,9 +181,9 @@ func (l *Log) shut() error {
 		err = l.saveEnd()
 	}
 	l.mu.Lock()
-	due := l.closeLocked()
+	l.closeLocked()
 	l.mu.Unlock()
-	wakeAll(due)
+	l.tell()
 	if err != nil {
 		return l.wrap("close", err)
 	}

@@ -9,29 +9,27 @@ import (
 // cuts the whole batch. Producer state, transactions and terms go back with
 // it. ErrOffsetOutOfRange below the start. An error while cutting fails the log.
 func (l *Log) TruncateTo(offset int64) error {
-	due, err := l.rebuild(func() error { return l.cutLocked(offset) })
-	wakeAll(due)
+	err := l.rebuild(func() error { return l.cutLocked(offset) })
+	l.tell()
 	if err != nil {
 		return l.wrap("truncate", err)
 	}
-	l.progressed()
 	return nil
 }
 
 // RestartAt empties the log; it then begins at offset, durably.
 func (l *Log) RestartAt(offset int64) error {
-	due, err := l.rebuild(func() error { return l.restartLocked(offset) })
-	wakeAll(due)
+	err := l.rebuild(func() error { return l.restartLocked(offset) })
+	l.tell()
 	if err != nil {
 		return l.wrap("restart", err)
 	}
-	l.progressed()
 	return nil
 }
 
 // rebuild runs change, which replaces the log's segments, while no append,
 // flush or deletion runs.
-func (l *Log) rebuild(change func() error) (due []*waiter, err error) {
+func (l *Log) rebuild(change func() error) error {
 	l.tidyMu.Lock()
 	defer l.tidyMu.Unlock()
 	l.flushMu.Lock()
@@ -39,14 +37,16 @@ func (l *Log) rebuild(change func() error) (due []*waiter, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.writable(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := change(); err != nil {
-		return nil, err
+		return err
 	}
 	l.pos.Lock()
 	defer l.pos.Unlock()
-	return l.dueLocked(), nil
+	l.pending.moved = true
+	l.noteLocked()
+	return nil
 }
 
 func (l *Log) cutLocked(offset int64) error {

@@ -72,22 +72,43 @@ func (l *Log) boundLocked(kind Bound) int64 {
 	}
 }
 
-// dueLocked takes the waiters whose offset is reached (all of them once the
-// log failed or closed) off the heaps; the caller wakes them without locks.
-func (l *Log) dueLocked() (due []*waiter) {
+// pending is what others have to be told once the caller holds no lock.
+type pending struct {
+	waiters []*waiter
+	failed  error // the log failed for good
+	moved   bool  // End or Durable moved
+}
+
+// noteLocked takes the waiters whose offset is reached (all of them once the
+// log failed or closed) off the heaps, for tell. The caller holds pos.
+func (l *Log) noteLocked() {
 	over := l.err != nil || l.closed
 	for kind := range l.waiting {
 		h := &l.waiting[kind]
 		at := l.boundLocked(Bound(kind))
 		for len(*h) > 0 && (over || (*h)[0].offset <= at) {
-			due = append(due, heap.Pop(h).(*waiter))
+			l.pending.waiters = append(l.pending.waiters, heap.Pop(h).(*waiter))
 		}
 	}
-	return due
 }
 
-func wakeAll(due []*waiter) {
-	for _, w := range due {
+// tell wakes waiters, calls OnProgress and reports a failure, whoever noted
+// them. Every method that may have noted something ends with it, without locks.
+func (l *Log) tell() {
+	l.pos.Lock()
+	p := l.pending
+	l.pending = pending{}
+	l.pos.Unlock()
+	if p.failed != nil {
+		l.store.log.Error("log failed", "topic", l.topic, "partition", l.partition, "err", p.failed)
+		if o := l.store.observer; o != nil {
+			o.Failed(l.topic, l.partition, p.failed)
+		}
+	}
+	for _, w := range p.waiters {
 		w.wake()
+	}
+	if p.moved && l.progress != nil {
+		l.progress()
 	}
 }
