@@ -152,7 +152,7 @@ func (s *shardRowSet) queueOffsets(b *pgx.Batch) {
 		column(r, func(x *row) string { return toText(x.row.Group) }), column(r, func(x *row) pgtype.UUID { return pgUUID(x.row.TopicID) }),
 		column(r, func(x *row) int32 { return x.row.Partition }), column(r, func(x *row) int64 { return x.row.Offset }),
 		column(r, func(x *row) int32 { return x.row.LeaderEpoch }), column(r, func(x *row) string { return toText(x.row.Metadata) }),
-		column(r, func(x *row) time.Time { return x.row.CommittedAt }), column(r, func(x *row) *time.Time { return timeOrNull(x.row.ExpiresAt) }),
+		column(r, func(x *row) time.Time { return StoredTime(x.row.CommittedAt) }), column(r, func(x *row) *time.Time { return timeOrNull(x.row.ExpiresAt) }),
 		column(r, func(x *row) int64 { return x.row.Version }))
 }
 
@@ -249,10 +249,30 @@ func textOrNull(s *string, convert func(string) string) *string {
 	return &t
 }
 
+var (
+	firstTime = time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)
+	lastTime  = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+)
+
+// StoredTime is a time as both stores keep it: UTC, microseconds, within the years 1 to 9999, so that a retention that a
+// client made up cannot fail a commit. The zero time stays.
+func StoredTime(t time.Time) time.Time {
+	switch {
+	case t.IsZero():
+		return time.Time{}
+	case t.Before(firstTime):
+		return firstTime
+	case t.After(lastTime):
+		return lastTime
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
+
 func timeOrNull(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
+	t = StoredTime(t)
 	return &t
 }
 

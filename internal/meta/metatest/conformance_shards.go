@@ -103,6 +103,17 @@ var shardCases = []suiteCase{
 		equal(s, "rows of the other shard", text(rows[2]), text(meta.ShardRows{Groups: other.Groups}))
 		equal(s, "rows of an empty shard", text(rows[3]), "")
 	}},
+	{"a time beyond all calendars is stored as the last one", func(s *suite) {
+		_, shards := s.taken()
+		c := change(shards[0])
+		row := offsetRow
+		row.CommittedAt, row.ExpiresAt = time.UnixMilli(math.MinInt64), time.UnixMilli(math.MaxInt64)
+		c.Offsets = []meta.OffsetRow{row}
+		s.ok(s.store.CommitShards(s.ctx, 1, []meta.ShardChange{c}))
+		got := s.load(shards[0])[0].Offsets[0]
+		equal(s, "committed", got.CommittedAt, meta.StoredTime(row.CommittedAt))
+		equal(s, "expires", got.ExpiresAt.Year(), 9999)
+	}},
 	{"a row replaces only an older version of itself", func(s *suite) {
 		_, shards := s.taken()
 		c := change(shards[0])

@@ -222,11 +222,3 @@ func clonePartition(p meta.Partition) meta.Partition {
 	}
 	return p
 }
-
-// micros is a time as Postgres stores it.
-func micros(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.UTC().Truncate(time.Microsecond)
-}

@@ -64,7 +64,7 @@ func (m *Memory) CreateTopics(ctx context.Context, o meta.Owner, topics []meta.N
 			changed = true
 			configs := map[string]string{}
 			maps.Copy(configs, t.Configs)
-			put(m, m.db.topics, t.ID, topic{t.ID, t.Name, configs, micros(m.now())})
+			put(m, m.db.topics, t.ID, topic{t.ID, t.Name, configs, meta.StoredTime(m.now())})
 			put(m, m.db.names, t.Name, t.ID)
 			m.addPartitions(t.ID, 0, t.Replicas, history, version)
 		}

@@ -51,7 +51,7 @@ func (m *Memory) Register(ctx context.Context, r meta.Registration) (out meta.Re
 
 func (m *Memory) register(r meta.Registration, old broker, known bool) (meta.Registered, error) {
 	out := meta.Registered{Incarnation: 1}
-	now := micros(m.now())
+	now := meta.StoredTime(m.now())
 	if known {
 		remaining := old.leaseUntil.Sub(now)
 		running := (old.State == meta.BrokerLive || old.State == meta.BrokerStopping) && remaining > 0
@@ -107,7 +107,7 @@ func (m *Memory) Renew(ctx context.Context, o meta.Owner, lease time.Duration, k
 			return err
 		}
 		b := m.db.brokers[o.BrokerID]
-		b.leaseUntil = micros(m.now()).Add(lease)
+		b.leaseUntil = meta.StoredTime(m.now()).Add(lease)
 		put(m, m.db.brokers, o.BrokerID, b)
 		r = meta.Renewal{ShardSeqs: map[int16]int64{}, ServerMark: m.serverMark()}
 		if m.db.cluster[struct{}{}].CatalogVersion != known {
@@ -142,7 +142,7 @@ func (m *Memory) SetBrokerState(ctx context.Context, o meta.Owner, s meta.Broker
 		b := m.db.brokers[o.BrokerID]
 		b.State = s
 		if s == meta.BrokerStopped {
-			b.leaseUntil = micros(m.now())
+			b.leaseUntil = meta.StoredTime(m.now())
 		}
 		put(m, m.db.brokers, o.BrokerID, b)
 		return nil

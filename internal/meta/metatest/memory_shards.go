@@ -147,7 +147,7 @@ func (m *Memory) deleteRows(c meta.ShardChange) {
 
 func (m *Memory) writeRows(c meta.ShardChange) {
 	for _, r := range c.Groups {
-		r.EmptySince = micros(r.EmptySince)
+		r.EmptySince = meta.StoredTime(r.EmptySince)
 		if old, ok := m.db.groups[r.Group]; !ok || old.row.Version < r.Version {
 			put(m, m.db.groups, r.Group, stored[meta.GroupRow]{c.Shard, r})
 		}
@@ -159,7 +159,7 @@ func (m *Memory) writeRows(c meta.ShardChange) {
 		}
 	}
 	for _, r := range c.Offsets {
-		r.CommittedAt, r.ExpiresAt = micros(r.CommittedAt), micros(r.ExpiresAt)
+		r.CommittedAt, r.ExpiresAt = meta.StoredTime(r.CommittedAt), meta.StoredTime(r.ExpiresAt)
 		k := offsetKey{r.Group, r.TopicID, r.Partition}
 		if old, ok := m.db.offsets[k]; !ok || old.row.Version < r.Version {
 			put(m, m.db.offsets, k, stored[meta.OffsetRow]{c.Shard, r})
