@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Owner      int32 // this broker's id
 	Store      Store
-	Log        *slog.Logger
+	Log        *slog.Logger          // nil: nothing is logged
 	Registerer prometheus.Registerer // nil: no metrics
 	// Fenced is called once when Postgres says that a newer owner has the shards. Everything is answered with
 	// ErrNotCoordinator from then on, until Load.
@@ -58,6 +58,9 @@ func (o *Options) setDefaults() {
 	set(&o.MailboxSize, 8192)
 	if o.Fenced == nil {
 		o.Fenced = func() {}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 }
 

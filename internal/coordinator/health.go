@@ -13,6 +13,9 @@ const (
 	// stopped and could not hear heartbeats.
 	tickEvery = 500 * time.Millisecond
 	pauseGap  = 2 * time.Second
+	// failureHolds is how long a failed call alone is taken for an outage: without another call nobody would find out
+	// that it is over.
+	failureHolds = 10 * time.Second
 )
 
 // health knows whether members may be judged by their silence. They may not while Postgres is away, or when this
@@ -21,8 +24,8 @@ type health struct {
 	mu       sync.Mutex
 	calls    map[uint64]time.Time // store calls under way, by when they began
 	lastCall uint64
-	down     bool // the lease says so
-	failed   bool // our last finished call says so
+	down     bool      // the lease says so
+	failedAt time.Time // when our last finished call failed, zero when it did not
 	away     bool
 	epoch    uint64
 	lastTick time.Time
@@ -47,7 +50,10 @@ func (h *health) end(id uint64, now time.Time, unreachable bool) {
 	defer h.mu.Unlock()
 	h.observeLocked(now)
 	delete(h.calls, id)
-	h.failed = unreachable
+	h.failedAt = time.Time{}
+	if unreachable {
+		h.failedAt = now
+	}
 	h.observeLocked(now)
 }
 
@@ -57,7 +63,7 @@ func (h *health) setUp(now time.Time, up bool) {
 	defer h.mu.Unlock()
 	h.down = !up
 	if up {
-		h.failed = false
+		h.failedAt = time.Time{}
 	}
 	h.observeLocked(now)
 }
@@ -82,7 +88,7 @@ func (h *health) judge(now time.Time) (frozen bool, epoch uint64) {
 }
 
 func (h *health) observeLocked(now time.Time) {
-	away := h.down || h.failed
+	away := h.down || !h.failedAt.IsZero() && now.Sub(h.failedAt) < failureHolds
 	for _, began := range h.calls {
 		away = away || now.Sub(began) > callHangs
 	}

@@ -163,12 +163,13 @@ func (l *Lease) Run(ctx context.Context, renew func(context.Context) error) erro
 }
 
 // patience is how long a renewal sent now may take: while trust holds, no longer than that; when answers are held
-// back, as short as a beat; in between, so short that the next one can follow before the last one's worth is used up.
+// back, as short as a beat; in between, so short that this one and the next have both failed before the worth of the
+// last one, which counts from its sending, is used up.
 func (l *Lease) patience(sent time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := sent.Sub(l.start)
-	long := max(l.opts.Every, l.opts.Lease*2/3)
+	long := max(l.opts.Every, l.worth()*2/5)
 	switch {
 	case now < l.trust:
 		return min(long, l.trust-now)
