@@ -2,7 +2,6 @@ package meta
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -27,6 +26,7 @@ type Options struct {
 	// in psql, except that target_session_attrs defaults to read-write.
 	URL string
 	// Pooler: a transaction-mode pooler stands between, so no session state and no named prepared statements are used.
+	// False: found out at the first connection.
 	Pooler           bool
 	ApplicationName  string        // "pgbroker"
 	MaxConns         int32         // of the durable pool, 4; the others have two each
@@ -46,6 +46,7 @@ type Postgres struct {
 	metrics *metrics
 	// Three pools, so that a lease renewal never waits behind other work.
 	durable, relaxed, control *pool
+	pooler                    atomic.Bool
 	// noMark: the server refuses to name itself, so that a transaction must not ask (an error would end it).
 	noMark atomic.Bool
 }
@@ -70,6 +71,7 @@ func Open(ctx context.Context, o Options) (*Postgres, error) {
 	o.Log = orDefault(o.Log, slog.Default())
 
 	p := &Postgres{opts: o, log: o.Log, metrics: newMetrics()}
+	p.pooler.Store(o.Pooler)
 	for _, each := range []struct {
 		dst         **pool
 		name, class string
@@ -125,60 +127,12 @@ func (p *Postgres) poolConfig(class string, maxConns int32) (*pgxpool.Config, er
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = p.opts.ApplicationName
 	}
-	if p.opts.Pooler {
-		c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // the unnamed statement only
-	} else {
-		p.sessionParams(c.RuntimeParams, class)
-	}
+	p.sessionParams(c.RuntimeParams, class)
 	c.OnNotice = noteWarning
+	cfg.BeforeConnect = p.beforeConnect
 	cfg.AfterConnect = p.afterConnect
 	return cfg, nil
 }
-
-// sessionParams are set when a session starts; what the URL sets stays, except the durability.
-func (p *Postgres) sessionParams(params map[string]string, class string) {
-	defaults := map[string]string{
-		"lock_timeout":      millis(p.opts.LockTimeout),
-		"statement_timeout": millis(p.opts.StatementTimeout),
-		// A broker that is paused inside a transaction must not keep its row locks.
-		"idle_in_transaction_session_timeout": millis(p.opts.StatementTimeout),
-		"jit":                                 "off",
-		// Every statement here has one good plan; to plan a guard anew costs more than to run it.
-		"plan_cache_mode": "force_generic_plan",
-	}
-	for k, v := range defaults {
-		if params[k] == "" {
-			params[k] = v
-		}
-	}
-	params["synchronous_commit"] = class
-}
-
-func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
-// afterConnect refuses a server that cannot work.
-func (p *Postgres) afterConnect(_ context.Context, c *pgx.Conn) error {
-	version := c.PgConn().ParameterStatus("server_version")
-	major, err := strconv.Atoi(strings.FieldsFunc(version+" ", func(r rune) bool { return r < '0' || r > '9' })[0])
-	if err == nil && major < minServerMajor {
-		return &serverError{ErrVersion, fmt.Sprintf("it has version %s, at least %d is needed", version, minServerMajor)}
-	}
-	if enc := c.PgConn().ParameterStatus("server_encoding"); enc != "" && enc != "UTF8" && enc != "SQL_ASCII" {
-		return &serverError{errEncoding, fmt.Sprintf("database %q has the encoding %s, one made with ENCODING 'UTF8' is needed", c.Config().Database, enc)}
-	}
-	return nil
-}
-
-// serverError is a server that no waiting can make fit.
-type serverError struct {
-	kind error
-	text string
-}
-
-func (e *serverError) Error() string { return e.kind.Error() + ": " + e.text }
-func (e *serverError) Unwrap() error { return e.kind }
-
-var errEncoding = errors.New("unusable encoding")
 
 func (p *Postgres) pools() []*pool { return []*pool{p.durable, p.relaxed, p.control} }
 

@@ -18,15 +18,16 @@ import (
 // one that has been idle longest, and a session is cleaned of prepared statements when it changes hands. It accepts
 // application_name as the only startup parameter.
 type pooler struct {
-	idle chan *pgconn.HijackedConn
-	url  string
+	idle   chan *pgconn.HijackedConn
+	url    string
+	ignore bool // startup parameters, instead of refusing them
 }
 
 const poolerSessions = 3
 
-func newPooler(t *testing.T, target string) *pooler {
+func newPooler(t *testing.T, target string, ignore bool) *pooler {
 	t.Helper()
-	p := &pooler{idle: make(chan *pgconn.HijackedConn, poolerSessions)}
+	p := &pooler{idle: make(chan *pgconn.HijackedConn, poolerSessions), ignore: ignore}
 	for range poolerSessions {
 		c, err := pgconn.Connect(context.Background(), target)
 		fatal(t, err)
@@ -76,16 +77,18 @@ func (p *pooler) serve(c net.Conn) error {
 	if err != nil {
 		return nil
 	}
+	for name := range start.(*pgproto3.StartupMessage).Parameters {
+		if !p.ignore && name != "user" && name != "database" && name != "application_name" {
+			client.Send(&pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " + name})
+			_ = client.Flush()
+			return nil
+		}
+	}
 	client.Send(&pgproto3.AuthenticationOk{})
 	client.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: "15.0"})
 	client.Send(&pgproto3.ParameterStatus{Name: "client_encoding", Value: "UTF8"})
 	client.Send(&pgproto3.ParameterStatus{Name: "standard_conforming_strings", Value: "on"})
 	client.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-	for name := range start.(*pgproto3.StartupMessage).Parameters {
-		if name != "user" && name != "database" && name != "application_name" {
-			client.Send(&pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " + name})
-		}
-	}
 	if err := client.Flush(); err != nil {
 		return nil
 	}
@@ -167,7 +170,7 @@ func TestConformsThroughPooler(t *testing.T) {
 	t.Parallel()
 	conform(t, func() (*meta.Postgres, string) {
 		url := pgtest.URL(t)
-		px := newPooler(t, url)
+		px := newPooler(t, url, false)
 		return open(t, func(o *meta.Options) { o.URL, o.Pooler = px.url, true }), url
 	})
 }
@@ -177,7 +180,7 @@ func TestDurabilityThroughPooler(t *testing.T) {
 	t.Parallel()
 	target := pgtest.URL(t)
 	exec(t, target, `ALTER DATABASE `+database(t, target)+` SET synchronous_commit = off`)
-	px := newPooler(t, target)
+	px := newPooler(t, target, false)
 	p := open(t, func(o *meta.Options) { o.URL, o.Pooler = px.url, true })
 	exec(t, target, `CREATE TABLE seen (op text, setting text);
 		CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$;
@@ -198,4 +201,24 @@ func TestDurabilityThroughPooler(t *testing.T) {
 
 func database(t *testing.T, target string) string {
 	return query(t, target, `SELECT quote_ident(current_database())`)[0]
+}
+
+// TestPoolerIsFound: whether it refuses or swallows what a session is started with.
+func TestPoolerIsFound(t *testing.T) {
+	t.Parallel()
+	for _, ignore := range []bool{false, true} {
+		px := newPooler(t, pgtest.URL(t), ignore)
+		p := open(t, func(o *meta.Options) { o.URL = px.url })
+		_, shards := owned(t, p)
+		fatal(t, p.CommitShards(context.Background(), 1, []meta.ShardChange{offsetChange(shards[0], 0)}))
+		if p.StatementCounts()["set_local"] == 0 {
+			t.Errorf("ignore=%v: settings are those of the session", ignore)
+		}
+		p.Close()
+	}
+	p := open(t)
+	owned(t, p)
+	if n := p.StatementCounts()["set_local"]; n != 0 {
+		t.Errorf("a pooler was found where none is: %d", n)
+	}
 }

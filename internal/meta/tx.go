@@ -27,7 +27,7 @@ func (p *Postgres) tx(ctx context.Context, pl *pool, opts pgx.TxOptions, fn func
 		if err != nil {
 			return p.classify(conn, err)
 		}
-		if p.opts.Pooler {
+		if p.pooler.Load() {
 			if _, err := tx.Exec(ctx, sqlSetLocal, p.setLocalArgs(pl)...); err != nil {
 				return p.rollback(ctx, conn, tx, err)
 			}
@@ -44,7 +44,7 @@ func (p *Postgres) tx(ctx context.Context, pl *pool, opts pgx.TxOptions, fn func
 func (p *Postgres) batch(ctx context.Context, pl *pool, build func(b *pgx.Batch)) error {
 	return p.retry(ctx, pl, func(ctx context.Context, conn *pgxpool.Conn) error {
 		b := &pgx.Batch{}
-		if p.opts.Pooler {
+		if p.pooler.Load() {
 			b.Queue(sqlSetLocal, p.setLocalArgs(pl)...)
 		}
 		build(b)
@@ -85,6 +85,9 @@ func (p *Postgres) withConn(parent context.Context, pl *pool, fn func(context.Co
 		defer cancel()
 	}
 	conn, err := pl.Acquire(ctx)
+	if err != nil && p.findPooler(err) {
+		conn, err = pl.Acquire(ctx)
+	}
 	if err != nil {
 		if refused := (*serverError)(nil); errors.As(err, &refused) {
 			return err
