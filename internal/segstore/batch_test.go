@@ -222,12 +222,17 @@ func TestCompressedBatches(t *testing.T) {
 
 func TestDecompressionBombsAreRefused(t *testing.T) {
 	cfg := testConfig()
-	cfg.Compact, cfg.MaxBatchBytes, cfg.SegmentBytes = true, 64<<20, 1<<30
-	huge := plainBatch(noProducer, 1, inflateLimit+1, 7)
+	cfg.Compact = true
+	const limit = 1 << 20
+	huge := plainBatch(noProducer, 1, limit, 7)
 	for codec := codecGzip; codec <= codecZstd; codec++ {
-		raw := deflate(t, codec, huge, false)
-		if _, err := validated(t, raw, cfg, 1000); !errors.Is(err, ErrTooLarge) {
-			t.Errorf("codec %d, %d bytes: %v", codec, len(raw), err)
+		bomb := deflate(t, codec, huge, false)[batchOverhead:]
+		err := inflate(codec, bomb, limit, func([]byte) error { return nil })
+		if !errors.Is(err, ErrTooLarge) {
+			t.Errorf("codec %d, %d bytes: %v", codec, len(bomb), err)
+		}
+		if err := inflate(codec, bomb, 2*limit, func([]byte) error { return nil }); err != nil {
+			t.Errorf("codec %d, %d bytes, more room: %v", codec, len(bomb), err)
 		}
 	}
 	liar := edit(deflate(t, codecSnappy, plainBatch(noProducer, 1, 9, 7), false), batchOverhead, 0xff, 0xff, 0xff, 0x0f)

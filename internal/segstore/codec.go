@@ -29,8 +29,9 @@ const (
 // can otherwise claim gigabytes.
 const inflateLimit = 64 << 20
 
-var errInflateLimit = &RecordError{Err: ErrTooLarge, Index: -1,
-	Msg: fmt.Sprintf("records inflate to more than %d bytes", inflateLimit)}
+func limitError(limit int) error {
+	return batchError(ErrTooLarge, "records inflate to more than %d bytes", limit)
+}
 
 var (
 	gzipPool  sync.Pool // *gzip.Reader
@@ -39,9 +40,9 @@ var (
 	plainPool = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 )
 
-// inflate gives use the plain records of a compressed batch. The slice is
-// valid only during the call.
-func inflate(codec int, data []byte, use func(plain []byte) error) error {
+// inflate gives use the plain records of a compressed batch, at most limit
+// bytes (else ErrTooLarge). The slice is valid only during the call.
+func inflate(codec int, data []byte, limit int, use func(plain []byte) error) error {
 	buf := plainPool.Get().(*bytes.Buffer)
 	buf.Reset()
 	defer func() {
@@ -54,16 +55,16 @@ func inflate(codec int, data []byte, use func(plain []byte) error) error {
 	case codecNone:
 		return use(data)
 	case codecGzip:
-		err = inflateGzip(buf, data)
+		err = inflateGzip(buf, data, limit)
 	case codecSnappy:
-		err = inflateSnappy(buf, data)
+		err = inflateSnappy(buf, data, limit)
 	case codecLZ4:
 		r := lz4Pool.Get().(*lz4.Reader)
 		r.Reset(bytes.NewReader(data))
-		err = drain(buf, r)
+		err = drain(buf, r, limit)
 		lz4Pool.Put(r)
 	case codecZstd:
-		err = inflateZstd(buf, data)
+		err = inflateZstd(buf, data, limit)
 	default:
 		err = fmt.Errorf("compression codec %d is unknown", codec)
 	}
@@ -74,15 +75,15 @@ func inflate(codec int, data []byte, use func(plain []byte) error) error {
 }
 
 // drain copies r to its end, up to the limit.
-func drain(buf *bytes.Buffer, r io.Reader) error {
-	n, err := buf.ReadFrom(io.LimitReader(r, inflateLimit+1))
-	if err == nil && n > inflateLimit {
-		err = errInflateLimit
+func drain(buf *bytes.Buffer, r io.Reader, limit int) error {
+	n, err := buf.ReadFrom(io.LimitReader(r, int64(limit)+1))
+	if err == nil && n > int64(limit) {
+		err = limitError(limit)
 	}
 	return err
 }
 
-func inflateGzip(buf *bytes.Buffer, data []byte) error {
+func inflateGzip(buf *bytes.Buffer, data []byte, limit int) error {
 	r, _ := gzipPool.Get().(*gzip.Reader)
 	if r == nil {
 		r = new(gzip.Reader)
@@ -91,10 +92,10 @@ func inflateGzip(buf *bytes.Buffer, data []byte) error {
 	if err := r.Reset(bytes.NewReader(data)); err != nil {
 		return err
 	}
-	return drain(buf, r)
+	return drain(buf, r, limit)
 }
 
-func inflateZstd(buf *bytes.Buffer, data []byte) error {
+func inflateZstd(buf *bytes.Buffer, data []byte, limit int) error {
 	d, _ := zstdPool.Get().(*zstd.Decoder)
 	if d == nil {
 		var err error
@@ -108,9 +109,9 @@ func inflateZstd(buf *bytes.Buffer, data []byte) error {
 	if err := d.Reset(bytes.NewReader(data)); err != nil {
 		return err
 	}
-	err := drain(buf, d)
+	err := drain(buf, d, limit)
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
-		err = errInflateLimit
+		err = limitError(limit)
 	}
 	return err
 }
@@ -120,9 +121,9 @@ func inflateZstd(buf *bytes.Buffer, data []byte) error {
 // their lengths. Others write one raw block.
 var xerialMagic = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
 
-func inflateSnappy(buf *bytes.Buffer, data []byte) error {
+func inflateSnappy(buf *bytes.Buffer, data []byte, limit int) error {
 	if !bytes.HasPrefix(data, xerialMagic) {
-		return snappyBlock(buf, data)
+		return snappyBlock(buf, data, limit)
 	}
 	if len(data) < 16 {
 		return io.ErrUnexpectedEOF
@@ -136,7 +137,7 @@ func inflateSnappy(buf *bytes.Buffer, data []byte) error {
 		if n > int64(len(data)) {
 			return io.ErrUnexpectedEOF
 		}
-		if err := snappyBlock(buf, data[:n]); err != nil {
+		if err := snappyBlock(buf, data[:n], limit); err != nil {
 			return err
 		}
 		data = data[n:]
@@ -144,13 +145,13 @@ func inflateSnappy(buf *bytes.Buffer, data []byte) error {
 	return nil
 }
 
-func snappyBlock(buf *bytes.Buffer, block []byte) error {
+func snappyBlock(buf *bytes.Buffer, block []byte, limit int) error {
 	n, err := snappy.DecodedLen(block)
 	if err != nil {
 		return err
 	}
-	if n < 0 || buf.Len()+n > inflateLimit {
-		return errInflateLimit
+	if n < 0 || buf.Len()+n > limit {
+		return limitError(limit)
 	}
 	if n > 64*(len(block)+1) { // a copy element of 2 bytes gives at most 64
 		return snappy.ErrCorrupt

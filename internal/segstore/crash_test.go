@@ -273,7 +273,7 @@ func crashSeeds() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("PGBROKER_CRASH_SEEDS"), 10, 32); err == nil {
 		return n
 	}
-	return 40
+	return 25
 }
 
 // TestStrictAckSurvivesCrashCopy: whatever a power cut keeps of unsynced

@@ -197,7 +197,7 @@ func (b *Batch) checkTimes(r rules) (maxTimestamp int64, err error) {
 		return checkRecords(records, b.Records, r)
 	}
 	if r.needKeys || b.MaxTimestamp < b.BaseTimestamp {
-		err := inflate(b.Codec(), records, func(plain []byte) error {
+		err := inflate(b.Codec(), records, inflateLimit, func(plain []byte) error {
 			maxTimestamp, err = checkRecords(plain, b.Records, r)
 			return err
 		})

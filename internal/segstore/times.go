@@ -148,7 +148,7 @@ func (s *timeSearch) recordIn(h *BatchHeader, raw []byte, ts int64) (pos TimedOf
 	if h.Attributes&attrLogAppendTime != 0 {
 		return TimedOffset{Offset: first, TimestampMs: h.MaxTimestamp, Term: h.Term}, h.MaxTimestamp >= ts
 	}
-	err := inflate(h.Codec(), raw[batchOverhead:], func(plain []byte) error {
+	err := inflate(h.Codec(), raw[batchOverhead:], inflateLimit, func(plain []byte) error {
 		it := recordIter{buf: plain, left: h.Records}
 		for it.next() {
 			at, offset := h.BaseTimestamp+it.timestampDelta, h.BaseOffset+int64(it.offsetDelta)
