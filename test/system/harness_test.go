@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,12 +119,17 @@ func (n *node) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if err := n.cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
 	n.exited = make(chan struct{})
+	started := make(chan error, 1)
 	ready := make(chan string, 1)
 	go func(cmd *exec.Cmd, exited chan struct{}) {
+		// The kernel sends the death signal when the thread that started the process ends, so that thread is kept.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
 		lines := bufio.NewScanner(stdout)
 		for lines.Scan() {
 			if strings.HasPrefix(lines.Text(), "ready ") {
@@ -133,6 +139,9 @@ func (n *node) start() {
 		n.exitErr = cmd.Wait()
 		close(exited)
 	}(n.cmd, n.exited)
+	if err := <-started; err != nil {
+		n.t.Fatal(err)
+	}
 	select {
 	case n.readyLine = <-ready:
 	case <-n.exited:
@@ -153,7 +162,7 @@ func plainEnv() []string {
 
 // kill ends the process as kill -9 does.
 func (n *node) kill() {
-	if n.cmd == nil || n.cmd.Process == nil {
+	if n.cmd == nil || n.cmd.Process == nil { // never started
 		return
 	}
 	_ = n.cmd.Process.Kill()

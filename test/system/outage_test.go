@@ -61,6 +61,7 @@ func (o outage) run(t *testing.T) {
 	n := startNode(t, nodeOptions{url: pg.URL("postgres"), set: []string{
 		"durability=" + o.durability, "group.initial.rebalance.delay.ms=300"}})
 	n.createTopic(topic, partitions, nil)
+	n.createTopic("unused", 1, nil)
 	l := newLedger(2, partitions, 300)
 	p := startProducers(t, n, l, topic, 5*time.Millisecond)
 	short := startGroup(t, n, "six-seconds", topic, partitions, 2, 6*time.Second)
@@ -79,7 +80,7 @@ func (o outage) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	tryControl(t, n, o.lasts)
+	control := tryControl(t, n, o.lasts)
 	time.Sleep(time.Until(began.Add(o.lasts)))
 	if ready := health.lastReady(); ready == http.StatusOK {
 		t.Errorf("/readyz says %d after %s without Postgres", ready, o.lasts)
@@ -95,6 +96,7 @@ func (o outage) run(t *testing.T) {
 		g.awaitProgress(20 * time.Second)
 	}
 	landed := time.Since(back)
+	control()
 
 	p.finish(t)
 	for i, gap := range append(gaps, l.longestGap(), short.longestGap(), long.longestGap()) {
@@ -117,9 +119,9 @@ func (o outage) run(t *testing.T) {
 	}
 }
 
-// tryControl sends, while Postgres is away, requests that need it. Each must be answered in time with an error that
-// clients retry, or with success when Postgres was back first.
-func tryControl(t *testing.T, n *node, lasts time.Duration) {
+// tryControl sends, while Postgres is away, requests that need it. Each must be answered with an error that clients
+// retry, or be done, in a few seconds; only a join may wait for its group as long as it takes. The function waits for all.
+func tryControl(t *testing.T, n *node, lasts time.Duration) (wait func()) {
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "made-in-the-dark", 1, 1
 	create := kmsg.NewPtrCreateTopicsRequest()
@@ -127,67 +129,60 @@ func tryControl(t *testing.T, n *node, lasts time.Duration) {
 
 	partition := kmsg.NewOffsetCommitRequestTopicPartition()
 	commitTopic := kmsg.NewOffsetCommitRequestTopic()
-	commitTopic.Topic, commitTopic.Partitions = "steady", append(commitTopic.Partitions, partition)
+	commitTopic.Topic, commitTopic.TopicID = "steady", topicID(t, n, "steady")
+	commitTopic.Partitions = append(commitTopic.Partitions, partition)
 	commit := kmsg.NewPtrOffsetCommitRequest()
 	commit.Group, commit.Generation, commit.Topics = "alone", -1, append(commit.Topics, commitTopic)
 
+	remove := kmsg.NewPtrDeleteTopicsRequest()
+	remove.TimeoutMillis = 2000
+	name := "unused"
+	remove.Topics = append(remove.Topics, kmsg.DeleteTopicsRequestTopic{Topic: &name})
+
+	join := joinRequest("late", 10*time.Second)
+	join.RebalanceTimeoutMillis = 60_000
+
 	var running sync.WaitGroup
-	defer running.Wait()
-	try := func(name string, req kmsg.Request, code func(kmsg.Response) int16) {
+	try := func(name string, limit time.Duration, req kmsg.Request, code func(kmsg.Response) int16) {
 		running.Go(func() {
 			client := n.client()
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(context.Background(), min(lasts, 12*time.Second))
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
 			began := time.Now()
 			resp, err := client.Broker(1).Request(ctx, req)
+			took := time.Since(began).Round(time.Millisecond)
 			if err != nil {
-				t.Errorf("%s without Postgres: %v after %s", name, err, time.Since(began))
+				t.Errorf("%s without Postgres: %v after %s", name, err, took)
 				return
 			}
 			got := kerr.ErrorForCode(code(resp))
-			t.Logf("%s without Postgres: %v after %s", name, got, time.Since(began))
+			t.Logf("%s without Postgres: %v after %s", name, got, took)
 			if got != nil && (code(resp) == kerr.UnknownServerError.Code || !kerr.IsRetriable(got)) {
 				t.Errorf("%s without Postgres: %v, which clients do not retry", name, got)
 			}
 		})
 	}
-	try("CreateTopics", create, func(r kmsg.Response) int16 { return r.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode })
-	try("OffsetCommit", commit, func(r kmsg.Response) int16 {
+	const soon = 8 * time.Second
+	try("CreateTopics", soon, create, func(r kmsg.Response) int16 { return r.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode })
+	try("DeleteTopics", soon, remove, func(r kmsg.Response) int16 { return r.(*kmsg.DeleteTopicsResponse).Topics[0].ErrorCode })
+	try("InitProducerId", soon, kmsg.NewPtrInitProducerIDRequest(), func(r kmsg.Response) int16 {
+		return r.(*kmsg.InitProducerIDResponse).ErrorCode
+	})
+	try("OffsetCommit", soon, commit, func(r kmsg.Response) int16 {
 		return r.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode
 	})
-	try("InitProducerId", kmsg.NewPtrInitProducerIDRequest(), func(r kmsg.Response) int16 { return r.(*kmsg.InitProducerIDResponse).ErrorCode })
-	running.Go(func() { tryJoin(t, n, lasts) })
-}
-
-// tryJoin joins a new group while Postgres is away, as an old client does.
-func tryJoin(t *testing.T, n *node, lasts time.Duration) {
-	client := n.client()
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), min(lasts, 15*time.Second))
-	defer cancel()
-	join := joinRequest("late", 6*time.Second)
-	began := time.Now()
-	resp, err := join.RequestWith(ctx, brokerOne{client})
-	if err != nil {
-		t.Errorf("JoinGroup without Postgres: %v after %s", err, time.Since(began))
-		return
-	}
-	if got := kerr.ErrorForCode(resp.ErrorCode); got != kerr.MemberIDRequired {
-		t.Errorf("JoinGroup without a member id: %v", got)
-		return
-	}
-	join.MemberID = resp.MemberID
-	resp, err = join.RequestWith(ctx, brokerOne{client})
-	if err != nil {
-		t.Errorf("JoinGroup without Postgres: %v after %s", err, time.Since(began))
-		return
-	}
-	got := kerr.ErrorForCode(resp.ErrorCode)
-	t.Logf("JoinGroup without Postgres: %v after %s", got, time.Since(began))
-	if got != nil && !kerr.IsRetriable(got) {
-		t.Errorf("JoinGroup without Postgres: %v, which clients do not retry", got)
-	}
+	try("JoinGroup without a member id", soon, join, func(r kmsg.Response) int16 {
+		resp := r.(*kmsg.JoinGroupResponse)
+		if resp.ErrorCode != kerr.MemberIDRequired.Code {
+			return resp.ErrorCode
+		}
+		again := *join
+		again.MemberID = resp.MemberID
+		try("JoinGroup", lasts+20*time.Second, &again, func(r kmsg.Response) int16 { return r.(*kmsg.JoinGroupResponse).ErrorCode })
+		return 0
+	})
+	return running.Wait
 }
 
 // brokerOne sends requests to the broker itself, without the client's own retries.
