@@ -111,10 +111,14 @@ func newMigrateDownCmd() *cobra.Command {
 		Use:   "down --to N",
 		Short: "Take the tables back to an older version",
 		Long: `Take the tables back to an older version; 0 removes them all, with every topic,
-group and committed offset. Shows what it would do unless --yes is given.`,
+group and committed offset. Without --yes it shows what it would do, changes
+nothing and ends with exit code 2, so that a script which forgot --yes notices.`,
 		Example: "  pgbroker migrate down --to 0 --yes",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("to") {
+				return usagef("--to N is needed: the version to go back to; \"migrate status\" shows the present one")
+			}
 			yes, err := cmd.Flags().GetBool("yes")
 			if err != nil {
 				return err
@@ -128,8 +132,7 @@ group and committed offset. Shows what it would do unless --yes is given.`,
 					return usagef("--to %d: the tables are at version %d; use \"migrate up\" to go up", to, s.Current)
 				}
 				if !yes {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "would go from version %d to %d; add --yes\n", s.Current, to)
-					return err
+					return usagef("preview only, nothing was changed: would go from version %d to %d; add --yes", s.Current, to)
 				}
 				return store.MigrateTo(ctx, uint(to))
 			})
@@ -137,6 +140,5 @@ group and committed offset. Shows what it would do unless --yes is given.`,
 	}
 	settings.register(cmd)
 	cmd.Flags().IntVar(&to, "to", 0, "the `version` to go back to")
-	_ = cmd.MarkFlagRequired("to")
 	return cmd
 }

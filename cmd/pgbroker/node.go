@@ -89,7 +89,7 @@ func (n *node) start(ctx context.Context) error {
 	if address := n.cfg.String("http.listen"); address != "" {
 		checks := []ops.Check{{Name: "broker", Test: b.Ready}}
 		if n.http, err = ops.Listen(address, checks, n.registry, n.log); err != nil {
-			return err
+			return bindError("http.listen", err)
 		}
 		go func() {
 			if err := n.http.Serve(); err != nil {
@@ -97,13 +97,16 @@ func (n *node) start(ctx context.Context) error {
 			}
 		}()
 	}
-	return b.Start(ctx, n.progress())
+	return bindError("listeners", b.Start(ctx, n.progress()))
 }
 
 // openDirectory takes the lock of the one log directory.
 func (n *node) openDirectory() (err error) {
 	dirs := n.cfg.List("log.dirs")
-	if len(dirs) != 1 {
+	switch {
+	case len(dirs) == 0 || dirs[0] == "":
+		return usagef("log.dirs is not set; give the directory for record data as --set log.dirs=/var/lib/pgbroker or KAFKA_LOG_DIRS")
+	case len(dirs) > 1:
 		return usagef("log.dirs=%s: give exactly one directory", strings.Join(dirs, ","))
 	}
 	n.dir = dirs[0]
@@ -123,7 +126,7 @@ func (n *node) openDirectory() (err error) {
 		return fmt.Errorf("log.dirs: %s is in use by another process; stop it, or give this one a directory of its own", n.dir)
 	}
 	if err != nil {
-		return fmt.Errorf("log.dirs: %w", err)
+		return directoryError(err)
 	}
 	return nil
 }

@@ -242,8 +242,8 @@ func (b *Broker) writeLogOffsets(ctx context.Context, every time.Duration) {
 		var rows []meta.LogOffset
 		for _, log := range b.segments.Logs() {
 			k, o := partitionKey{log.ID(), log.Partition()}, log.Offsets()
-			if written[k] == o {
-				continue
+			if last, ok := written[k]; ok && last == o {
+				continue // an empty log is reported once, too
 			}
 			written[k] = o
 			rows = append(rows, meta.LogOffset{TopicID: k.topic, Partition: k.partition, Start: o.Start, Stable: o.Stable, High: o.High, End: o.End, SizeBytes: log.Size()})

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+)
+
+// bindError makes the failure to bind an address of the property key one line that says what to do. It is no broker that
+// does not answer, so the exit code is not that of an unreachable one. Other errors stay as they are.
+func bindError(key string, err error) error {
+	advice := ""
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		advice = "another process listens there: stop it, or set " + key + " to another port"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		advice = "this machine has no such address: set " + key + " to one of its own"
+	case errors.Is(err, fs.ErrPermission):
+		advice = "this user may not bind that port: set " + key + " to one from 1024 on"
+	default:
+		return err
+	}
+	return &exitError{exitFailed, fmt.Errorf("%w; %s", err, advice)}
+}
+
+// directoryError is the failure to open the log directory with what to do, where that is known.
+func directoryError(err error) error {
+	for _, unusable := range []error{syscall.ENOTDIR, syscall.EROFS, fs.ErrPermission, fs.ErrNotExist} {
+		if errors.Is(err, unusable) {
+			return fmt.Errorf("log.dirs: %w; give a directory that this user may write to", err)
+		}
+	}
+	return fmt.Errorf("log.dirs: %w", err)
+}
