@@ -83,7 +83,7 @@ func storageError(err error) error {
 }
 
 func (s *Store) newLog(id TopicID, name partitionName, cfg LogConfig) *Log {
-	l := &Log{store: s, topic: name.topic, id: id, partition: name.partition, producers: newProducers(),
+	l := &Log{store: s, topic: name.topic, id: id, partition: name.partition, producers: newProducers(), saved: savedEnd{-1, -1},
 		dir: filepath.Join(s.dir, name.topic+"-"+strconv.Itoa(int(name.partition)))}
 	l.cfg.Store(&cfg)
 	return l

@@ -32,6 +32,7 @@ type Log struct {
 	mu     sync.Mutex // the writer's: order of appends, the active segment
 	writer vfs.File   // of the active segment, nil when its handle is given back
 	idle   bool       // no append since the last look of the housekeeper
+	saved  savedEnd   // what the files of the last clean stop describe
 
 	queued atomic.Bool // waits for a flush
 
@@ -55,6 +56,9 @@ type Log struct {
 	segments   []*segment  // * never empty while open, sorted, replaced as a whole
 	timedFlush atomic.Bool // a flush.ms deadline is set
 }
+
+// savedEnd is an active segment and the end of the log in it.
+type savedEnd struct{ base, end int64 }
 
 // Topic is the topic's name.
 func (l *Log) Topic() string { return l.topic }

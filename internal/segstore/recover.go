@@ -183,6 +183,9 @@ func (l *Log) load() error {
 	l.producers, l.terms, l.segments = r.producers, r.terms, r.segments
 	l.start, l.end = r.start, r.end
 	l.durable, l.high, l.stable = l.end, l.start, l.start
+	if l.saved = (savedEnd{-1, -1}); r.asSaved && !r.changed {
+		l.saved = savedEnd{l.segments[len(l.segments)-1].base, l.end}
+	}
 	l.setPoint(l.end)
 	return nil
 }

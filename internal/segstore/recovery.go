@@ -30,6 +30,7 @@ type recovery struct {
 	producers producers
 	terms     terms
 	termsRead []byte // content of the checkpoint file
+	asSaved   bool   // the active segment's indexes and snapshot are those of a clean stop
 	changed   bool   // something was scanned, cut or made anew and is to be synced
 }
 
@@ -116,7 +117,7 @@ func (r *recovery) trust() (first int, err error) {
 	}
 	active := r.segments[last]
 	if first == last && r.clean && termsKnown && r.openActive(active) && active.end == r.point {
-		r.end = active.end
+		r.end, r.asSaved = active.end, true
 		return len(r.segments), nil
 	}
 	return first, nil

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
@@ -16,6 +15,10 @@ import (
 
 // openFiles is how many segment files a store keeps open, unless more are in use.
 const openFiles = 1024
+
+// closeParallel is how many logs Close works on at once: they wait for fsyncs,
+// which the file system joins.
+const closeParallel = 32
 
 // logKey identifies a log for ever; its name can be used again.
 type logKey struct {
@@ -153,7 +156,7 @@ func (s *Store) Close(clean bool, incarnation int64) error {
 	s.mu.Unlock()
 	s.stop()
 	s.running.Wait()
-	err := eachLog(s.Logs(), runtime.GOMAXPROCS(0), (*Log).shut)
+	err := eachLog(s.Logs(), closeParallel, (*Log).shut)
 	if cerr := s.writeCheckpoints(); err == nil {
 		err = cerr
 	}
@@ -196,6 +199,9 @@ func (l *Log) saveEnd() error {
 	l.tidyMu.Lock()
 	defer l.tidyMu.Unlock()
 	active := l.segments[len(l.segments)-1]
+	if l.saved == (savedEnd{active.base, l.end}) {
+		return nil // as it was found
+	}
 	if err := active.save(l.store.fs, true); err != nil {
 		return storageError(err)
 	}

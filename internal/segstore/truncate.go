@@ -138,6 +138,7 @@ func (l *Log) adoptLocked(r *recovery, read func() error) error {
 	l.high = max(l.start, min(l.high, l.end))
 	l.stable = max(l.start, l.producers.stable(l.high))
 	l.recent.clear()
+	l.saved = savedEnd{-1, -1}
 	l.namesDirty, l.termsDirty = false, true
 	l.pos.Unlock()
 	for _, seg := range old {
