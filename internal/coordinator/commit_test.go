@@ -41,24 +41,24 @@ func TestCommitsShareTransactions(t *testing.T) {
 	})
 }
 
-// What was answered is stored, and in the order in which it came: the last commit wins.
+// What was answered is stored, and in the order in which it came, also when a transaction has to be repeated after
+// newer commits have come: the last one wins.
 func TestLastCommitWins(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *shell) {
-		s.store.delay = time.Millisecond
-		done := make(chan error, 100)
-		for i := range 100 {
+		s.store.delay = 10 * time.Millisecond
+		s.mem.FailNext(meta.ErrUnavailable, "CommitShards")
+		done := make(chan error, 3)
+		for i := range 3 {
 			s.groups.CommitOffsets(commitRequest("g", "", -1, int64(i)), func(r CommitReply) { done <- r.Err })
-			if i%10 == 0 {
-				time.Sleep(time.Millisecond)
-			}
+			time.Sleep(time.Millisecond)
 		}
-		for range 100 {
+		for range 3 {
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
 		}
-		if a, b := s.committed("g"), s.storedOffset("g"); a != 99 || b != 99 {
-			t.Errorf("memory %d, store %d, want 99", a, b)
+		if a, b := s.committed("g"), s.storedOffset("g"); a != 2 || b != 2 {
+			t.Errorf("memory %d, store %d, want 2", a, b)
 		}
 	})
 }
@@ -265,6 +265,30 @@ func TestMailboxFull(t *testing.T) {
 			if err := <-answers; !errors.Is(err, ErrNotCoordinator) {
 				t.Errorf("got %v", err)
 			}
+		}
+	})
+}
+
+// A heartbeat that comes while a decision about the group is being stored is not forgotten when it is, and no deadline
+// leads to a second decision meanwhile.
+func TestHeartbeatWhileStoring(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, s *shell) {
+		a, b := s.stableGroup("g")
+		time.Sleep(9300 * time.Millisecond)
+		s.store.delay = 900 * time.Millisecond
+		left := make(chan LeaveReply, 1)
+		s.groups.Leave(LeaveRequest{Group: "g", Members: []LeaveMember{{MemberID: b}}}, func(r LeaveReply) { left <- r })
+		time.Sleep(300 * time.Millisecond)
+		s.mustBeAlive("g", a)
+		if r := <-left; r.Err != nil || r.Members[0] != nil {
+			t.Fatalf("leave: %+v", r)
+		}
+		time.Sleep(time.Second)
+		if err := s.heartbeat("g", a, 1); !errors.Is(err, ErrRebalancing) {
+			t.Errorf("heartbeat: %v", err)
+		}
+		if n := s.store.commits.Load(); n != 2 {
+			t.Errorf("%d changes, want the generation and the leave", n)
 		}
 	})
 }

@@ -18,7 +18,8 @@
 // nothing. A stored group with members and without a protocol was rebalancing when it was stored.
 //
 // What holds:
-//   - the generation rises by one for each completed rebalance and never falls while the group exists;
+//   - the generation rises by one for each completed rebalance and, once it is stored, never falls while the group
+//     exists; one that nobody has an assignment of yet can be given out again after a restart;
 //   - loading the stored rows gives the group that was stable, so a restart of the broker makes nobody rebalance;
 //   - no session, pending id or rebalance ends while Postgres is away or while this process was stopped; afterwards
 //     each gets its full timeout again;

@@ -161,6 +161,35 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// Release answers who waits for members at once, refuses what comes after, and lets a commit that is under way get its
+// answer.
+func TestRelease(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, s *shell) {
+		a, b := s.stableGroup("g")
+		joining := make(chan JoinReply, 1)
+		s.groups.Join(joinRequest("g", a), func(r JoinReply) { joining <- r })
+		settle()
+		s.store.delay = 100 * time.Millisecond
+		commit := make(chan CommitReply, 1)
+		s.groups.CommitOffsets(commitRequest("g", b, 1, 5), func(r CommitReply) { commit <- r })
+		s.groups.Release(t.Context())
+		select {
+		case r := <-joining:
+			if !errors.Is(r.Err, ErrNotCoordinator) {
+				t.Errorf("join: %+v", r)
+			}
+		default:
+			t.Error("the join still waits")
+		}
+		if err := s.heartbeat("g", a, 1); !errors.Is(err, ErrNotCoordinator) {
+			t.Errorf("heartbeat after Release: %v", err)
+		}
+		if r := <-commit; r.Err != nil {
+			t.Errorf("commit: %+v", r)
+		}
+	})
+}
+
 // Close does not wait longer than it may.
 func TestCloseWhilePostgresIsAway(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *shell) {

@@ -228,7 +228,11 @@ func (s *shard) settle(now time.Time, e *entry, next *group, out *outcome, c *ca
 		s.touch(e, now)
 		return
 	}
+	if e.busy {
+		panic("two decisions about group " + e.id + " at once")
+	}
 	e.busy, e.next = true, next
+	s.touch(e, now)
 	s.submit(now, &op{entry: e, next: next, change: out.change, replies: out.replies, call: c})
 }
 
