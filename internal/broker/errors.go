@@ -115,7 +115,6 @@ var kafkaCodes = []struct {
 	{coordinator.ErrGroupNotFound, kerr.GroupIDNotFound},
 	{coordinator.ErrSubscribed, kerr.GroupSubscribedToTopic},
 	{coordinator.ErrMetadataTooLarge, kerr.OffsetMetadataTooLarge},
-	{coordinator.ErrFenced, kerr.NotCoordinator},
 
 	{context.DeadlineExceeded, kerr.RequestTimedOut},
 	{context.Canceled, kerr.NotLeaderForPartition},
