@@ -203,14 +203,25 @@ func (b *Broker) Addr(listener string) string { return b.server.Addr(listener).S
 // ClusterID is valid after Start.
 func (b *Broker) ClusterID() string { return b.catalog.Load().cluster.ID }
 
-// Stop ends service in order: not ready, no new connections, parked requests answered, groups handed over, logs
-// flushed and closed. It takes at most until ctx ends.
+const (
+	// tellLimit bounds the news of a stop to a Postgres that may hang; nothing depends on it.
+	tellLimit = 500 * time.Millisecond
+	// drainLimit leaves what a stop may take (10 s) enough for the groups' last changes and the logs, however slow a client
+	// reads.
+	drainLimit = 6 * time.Second
+)
+
+// Stop ends service in order: not ready, no new connections, waiting fetches and joins answered, requests under way
+// finished, groups handed over, logs flushed and closed. It takes at most until ctx ends.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.ready.Store(false)
 	b.server.StopAccepting()
-	_ = b.store.SetBrokerState(ctx, b.owner, meta.BrokerStopping)
+	_ = b.tellState(ctx, meta.BrokerStopping)
 	b.releaseParked()
-	if err := b.server.Drain(ctx); err != nil {
+	b.groups.Release(ctx)
+	draining, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	if err := b.server.Drain(draining); err != nil {
 		b.log.Warn("requests were still in progress at the end of the stop", "err", err)
 	}
 	b.groups.Close(ctx)
@@ -221,10 +232,17 @@ func (b *Broker) Stop(ctx context.Context) error {
 	if stateErr := b.state.Close(); err == nil {
 		err = stateErr
 	}
-	if stopErr := b.store.SetBrokerState(ctx, b.owner, meta.BrokerStopped); stopErr != nil {
+	if stopErr := b.tellState(ctx, meta.BrokerStopped); stopErr != nil {
 		b.log.Warn("postgres was not told that this broker stopped; its lease runs out by itself", "err", stopErr)
 	}
 	return err
+}
+
+// tellState writes this broker's state for operators.
+func (b *Broker) tellState(ctx context.Context, s meta.BrokerState) error {
+	ctx, cancel := context.WithTimeout(ctx, tellLimit)
+	defer cancel()
+	return b.store.SetBrokerState(ctx, b.owner, s)
 }
 
 // goRun starts a goroutine that Stop waits for.
