@@ -211,19 +211,31 @@ func (f *devFlags) createTopics(ctx context.Context, n *node) {
 	}
 }
 
-// suggest prints three commands to try, as this binary was called.
+// suggest prints three commands to try, as this binary was called; a shell takes them as they stand.
 func (f *devFlags) suggest(w io.Writer, n *node) {
-	self := os.Args[0]
+	self := shellWord(os.Args[0])
 	brokers, dataDir := "", ""
 	if at := n.bootstrap(); at != defaultBroker {
 		brokers = " -b " + at
 	}
 	if f.dataDir != ".pgbroker" {
-		dataDir = " --data-dir " + f.dataDir
+		dataDir = " --data-dir " + shellWord(f.dataDir)
 	}
 	third := self + " topic list" + brokers
 	if _, err := exec.LookPath("psql"); err == nil && f.settings.postgresIsPrivate(n) {
 		third = fmt.Sprintf("psql \"$(%s dev%s --print-postgres-url)\" -c 'table pgbroker.topics'", self, dataDir)
 	}
 	_, _ = fmt.Fprintf(w, "try:  echo hello | %[1]s produce greetings%[2]s\n      %[1]s consume greetings%[2]s -o start -n 1\n      %[3]s\n", self, brokers, third)
+}
+
+// shellWord quotes a word for a POSIX shell where that is needed.
+func shellWord(word string) string {
+	plain := func(r rune) bool {
+		return r == '_' || r == '-' || r == '.' || r == '/' || r == ':' || r == '=' || r == '@' || r == '+' || r == ',' ||
+			'0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -32,3 +32,13 @@ func TestStartErrorsSayWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{
+		"./pgbroker": "./pgbroker", "my data": "'my data'", "": "''", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "größe": "'größe'",
+	} {
+		if got := shellWord(word); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
+	}
+}
