@@ -76,9 +76,23 @@ public final class KafkaClients {
             result.all().get();
             int told = result.numPartitions(Scenarios.topic("none")).get();
             Scenarios.check(told == 3, "CreateTopics answered %d partitions, want 3", told);
-            var described = admin.describeTopics(List.of(Scenarios.topic("none"))).allTopicNames().get();
-            int partitions = described.get(Scenarios.topic("none")).partitions().size();
+            // Kafka answers before its brokers know the topic, so the first question may come too early.
+            Scenarios.until("the topic is known", () -> partitions(admin) >= 0);
+            int partitions = partitions(admin);
             Scenarios.check(partitions == 3, "%d partitions, want 3", partitions);
+        }
+    }
+
+    /** The number of partitions that DescribeTopics tells of the topic "none", -1 when it is unknown. */
+    private static int partitions(Admin admin) {
+        try {
+            var described = admin.describeTopics(List.of(Scenarios.topic("none"))).allTopicNames().get();
+            return described.get(Scenarios.topic("none")).partitions().size();
+        } catch (ExecutionException e) {
+            Scenarios.check(e.getCause() instanceof UnknownTopicOrPartitionException, "describe: %s", e.getCause());
+            return -1;
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
         }
     }
 
