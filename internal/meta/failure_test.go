@@ -308,6 +308,24 @@ func TestWaitReadyWaits(t *testing.T) {
 	}
 }
 
+// TestCloseDoesNotWaitForAServerThatHangs: a process that was told to stop ends in time.
+func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	p := open(t, func(o *meta.Options) { o.URL = server.URL("postgres") })
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	is(t, p.Ping(ctx), meta.ErrUnavailable)
+	began := time.Now()
+	p.Close()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("Close took %s", took)
+	}
+}
+
 func TestBadURLHidesThePassword(t *testing.T) {
 	for _, url := range []string{"postgres://u:hunter22@h:port/d", "postgres://u:hunter22%zz@h/d", "postgres://u:hunter22@h/d?sslmode=odd",
 		"password=hunter22 port=x", "hunter22", "postgres://u:hunter22@h/d?target_session_attrs=odd"} {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -136,12 +137,24 @@ func (p *Postgres) poolConfig(class string, maxConns int32) (*pgxpool.Config, er
 
 func (p *Postgres) pools() []*pool { return []*pool{p.durable, p.relaxed, p.control} }
 
-// Close waits for running statements and closes every session.
+// closeLimit bounds Close: a session of a server that hangs takes pgx 15 s to give up.
+const closeLimit = time.Second
+
+// Close waits for running statements and closes every session. Those of a server that does not answer are left to end
+// by themselves after a second.
 func (p *Postgres) Close() {
+	var closing sync.WaitGroup
 	for _, each := range p.pools() {
 		if each != nil {
-			each.Close()
+			closing.Go(each.Close)
 		}
+	}
+	closed := make(chan struct{})
+	go func() { closing.Wait(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(closeLimit):
+		p.log.Debug("sessions of a Postgres that does not answer were left to end by themselves")
 	}
 }
 
