@@ -56,7 +56,7 @@ serve; with postgres.url set, no private Postgres is started.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	f.settings.register(cmd)
+	f.settings.registerNode(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.dataDir, "data-dir", ".pgbroker", "`directory` for the log and the private Postgres")
 	flags.IntVar(&f.kafkaPort, "kafka-port", 9092, "`port` for Kafka clients on 127.0.0.1")
@@ -115,7 +115,7 @@ func (f *devFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	softMemoryLimit()
-	return runNode(cmd.Context(), cfg, log, cmd.OutOrStdout(), func(n *node) {
+	return runNode(cmd.Context(), cfg, f.settings, log, cmd.OutOrStdout(), func(n *node) {
 		f.createTopics(cmd.Context(), n)
 		f.suggest(cmd.OutOrStdout(), n)
 	})

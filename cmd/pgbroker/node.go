@@ -39,11 +39,13 @@ type node struct {
 	dir      string
 	mode     segstore.Durability
 	began    time.Time
+	// acceptNewLogDir starts without the directory that this node's partitions were written to.
+	acceptNewLogDir bool
 }
 
 // runNode starts a broker, prints the ready line, calls started, and serves until ctx ends.
-func runNode(ctx context.Context, cfg *config.Config, log *slog.Logger, stdout io.Writer, started func(*node)) error {
-	n := &node{cfg: cfg, log: log, began: time.Now()}
+func runNode(ctx context.Context, cfg *config.Config, flags settingFlags, log *slog.Logger, stdout io.Writer, started func(*node)) error {
+	n := &node{cfg: cfg, log: log, began: time.Now(), acceptNewLogDir: flags.acceptNewLogDir}
 	if err := n.start(ctx); err != nil {
 		n.abandon()
 		if ctx.Err() != nil {
@@ -80,7 +82,7 @@ func (n *node) start(ctx context.Context) error {
 	}
 	b, err := broker.New(broker.Options{
 		Config: n.cfg, Store: n.store, Segments: n.segments, FS: vfs.OS{}, Dir: n.dir, Durability: n.mode,
-		Log: n.log, Registerer: n.registry, Software: readVersion().Version, BootID: bootID(),
+		Log: n.log, Registerer: n.registry, Software: readVersion().Version, BootID: bootID(), AcceptNewLogDir: n.acceptNewLogDir,
 	})
 	if err != nil {
 		return &exitError{exitUsage, err}

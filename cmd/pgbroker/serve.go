@@ -52,10 +52,10 @@ requests that were accepted are answered first.
 				return checkNode(cmd.Context(), cfg, log, cmd.OutOrStdout())
 			}
 			softMemoryLimit()
-			return runNode(cmd.Context(), cfg, log, cmd.OutOrStdout(), nil)
+			return runNode(cmd.Context(), cfg, settings, log, cmd.OutOrStdout(), nil)
 		},
 	}
-	settings.register(cmd)
+	settings.registerNode(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&check, "check", false, "test settings, log directory, Postgres and its tables, then exit")
 	f.StringVar(&show, "print-config", "", "print the settings that were given (or =all) and exit")

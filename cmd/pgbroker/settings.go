@@ -17,6 +17,8 @@ type settingFlags struct {
 	file     string
 	set      []string
 	logLevel string
+	// acceptNewLogDir is serve's and dev's word that a lost log directory is known to be lost.
+	acceptNewLogDir bool
 }
 
 const settingsHelp = `Settings have Kafka's names (listeners, log.dirs, log.segment.bytes, ...) plus a
@@ -30,6 +32,12 @@ func (f *settingFlags) register(cmd *cobra.Command) {
 	flags.StringVarP(&f.file, "config", "c", "", "a .properties `file` with settings")
 	flags.StringArrayVar(&f.set, "set", nil, "one setting as `key=value`; may be given again")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// registerNode adds the flags of the commands that run a broker.
+func (f *settingFlags) registerNode(cmd *cobra.Command) {
+	f.register(cmd)
+	cmd.Flags().BoolVar(&f.acceptNewLogDir, "accept-new-log-dir", false, "start on an empty log directory although the old one, with its records, is lost")
 }
 
 // load reads the settings. extra settings win over all others; warnings go to log.

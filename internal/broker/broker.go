@@ -34,6 +34,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	Software   string // version, for the brokers table
 	BootID     string // of the machine's current boot, "" unknown
+	// AcceptNewLogDir starts on an empty directory although this broker leads partitions: their records are lost.
+	AcceptNewLogDir bool
 }
 
 // Broker serves one node id. Start it once, then Run, then Stop.
@@ -47,6 +49,7 @@ type Broker struct {
 	log        *slog.Logger
 	software   string
 	bootID     string
+	acceptNew  bool
 	nodeID     int32
 	metrics    *metrics
 	registerer prometheus.Registerer
@@ -82,7 +85,7 @@ func New(o Options) (*Broker, error) {
 	}
 	b := &Broker{
 		cfg: o.Config, store: o.Store, segments: o.Segments, fs: o.FS, dir: o.Dir,
-		durability: o.Durability, log: o.Log, software: o.Software, bootID: o.BootID, registerer: o.Registerer,
+		durability: o.Durability, log: o.Log, software: o.Software, bootID: o.BootID, acceptNew: o.AcceptNewLogDir, registerer: o.Registerer,
 		nodeID:    int32(o.Config.Int("node.id")),
 		listeners: listeners,
 		fatal:     make(chan error, 1),
@@ -173,8 +176,11 @@ func (b *Broker) register(ctx context.Context, cluster meta.Cluster, directory m
 	registered, err := b.store.Register(ctx, meta.Registration{
 		BrokerID: b.nodeID, ProcessID: process, Lease: b.cfg.Duration("broker.session.timeout.ms"),
 		LogDirs: []meta.UUID{directory}, Endpoints: b.endpoints(), Rack: rack, Software: b.software,
-		Floors: b.floors(),
+		Floors: b.floors(), AcceptNewLogDirs: b.acceptNew,
 	})
+	if errors.Is(err, meta.ErrLogDirs) {
+		return registered, fmt.Errorf("log.dirs: %s: %w; give that directory, or start with --accept-new-log-dir if it is lost for good (its records are, then)", b.dir, err)
+	}
 	if err != nil {
 		return registered, err
 	}
@@ -206,9 +212,10 @@ func (b *Broker) ClusterID() string { return b.catalog.Load().cluster.ID }
 const (
 	// tellLimit bounds the news of a stop to a Postgres that may hang; nothing depends on it.
 	tellLimit = 500 * time.Millisecond
-	// drainLimit leaves what a stop may take (10 s) enough for the groups' last changes and the logs, however slow a client
-	// reads.
-	drainLimit = 6 * time.Second
+	// drainLimit leaves of what a stop may take (10 s) enough for the groups' last changes, however slow a client reads.
+	drainLimit = 5 * time.Second
+	// flushReserve is what those leave for the logs and for Postgres' sessions.
+	flushReserve = 2 * time.Second
 )
 
 // Stop ends service in order: not ready, no new connections, waiting fetches and joins answered, requests under way
@@ -224,7 +231,9 @@ func (b *Broker) Stop(ctx context.Context) error {
 	if err := b.server.Drain(draining); err != nil {
 		b.log.Warn("requests were still in progress at the end of the stop", "err", err)
 	}
-	b.groups.Close(ctx)
+	settling, cancel := context.WithDeadline(ctx, deadlineOf(ctx).Add(-flushReserve))
+	defer cancel()
+	b.groups.Close(settling)
 	b.stop()
 	b.running.Wait()
 	b.server.Close()
@@ -236,6 +245,14 @@ func (b *Broker) Stop(ctx context.Context) error {
 		b.log.Warn("postgres was not told that this broker stopped; its lease runs out by itself", "err", stopErr)
 	}
 	return err
+}
+
+// deadlineOf is when a context ends, a stop's usual limit from now if it has no deadline.
+func deadlineOf(ctx context.Context) time.Time {
+	if at, ok := ctx.Deadline(); ok {
+		return at
+	}
+	return time.Now().Add(drainLimit + flushReserve)
 }
 
 // tellState writes this broker's state for operators.

@@ -25,6 +25,8 @@ const (
 SELECT incarnation, process_id, state IN (1, 2) AS running, log_dirs, endpoints::text,
        (extract(epoch FROM lease_until - clock_timestamp()) * 1000000)::bigint
 FROM pgbroker_internal.brokers WHERE broker_id = $1 FOR UPDATE`
+	sqlRegisterLeads = `/* register_leads */
+SELECT count(*) FROM pgbroker_internal.partitions WHERE leader = $1`
 	sqlRegisterInsert = `/* register_insert */
 INSERT INTO pgbroker_internal.brokers (broker_id, incarnation, process_id, state, lease_until, lease_ms, beat, backend_pid, log_dirs, endpoints, rack, software, registered_at, version)
 VALUES ($1, $2, $3, 1, clock_timestamp() + $4::bigint * interval '1 microsecond', $5, 1, pg_backend_pid(), $6, $7::text::jsonb, $8, $9, clock_timestamp(), $10)
@@ -100,6 +102,9 @@ func (p *Postgres) registerOnce(ctx context.Context, r Registration, tried *Regi
 			if err := old.mayReplace(r); err != nil {
 				return err
 			}
+			if err := old.checkDirs(ctx, tx, r); err != nil {
+				return err
+			}
 			out.Incarnation, out.KnownLogDirs = old.incarnation+1, old.logDirs
 		}
 		history, version, err := lockCluster(ctx, tx)
@@ -113,6 +118,18 @@ func (p *Postgres) registerOnce(ctx context.Context, r Registration, tried *Regi
 		return err
 	})
 	return out, err
+}
+
+// checkDirs refuses directories that cannot hold what this broker leads: serving them empty would lose records silently.
+func (o *registeredRow) checkDirs(ctx context.Context, tx pgx.Tx, r Registration) error {
+	if r.AcceptNewLogDirs || SameDirs(o.logDirs, r.LogDirs) {
+		return nil
+	}
+	var leads int
+	if err := tx.QueryRow(ctx, sqlRegisterLeads, r.BrokerID).Scan(&leads); err != nil || leads == 0 {
+		return err
+	}
+	return &LogDirsError{BrokerID: r.BrokerID, Partitions: leads}
 }
 
 type registeredRow struct {

@@ -31,6 +31,7 @@ var (
 	ErrTopicExists    = errors.New("topic already exists")
 	ErrUnknownTopic   = errors.New("unknown topic")
 	ErrLeaseRunning   = errors.New("another process holds the lease of this broker id")
+	ErrLogDirs        = errors.New("not the registered log directories")
 	ErrVersion        = errors.New("postgres is too old") // below 14
 )
 
@@ -45,6 +46,17 @@ func (e *LeaseRunningError) Error() string {
 	return fmt.Sprintf("broker %d is already running elsewhere (%v), its lease ends in %s", e.BrokerID, e.Endpoints, e.Remaining.Round(time.Millisecond))
 }
 func (e *LeaseRunningError) Unwrap() error { return ErrLeaseRunning }
+
+// LogDirsError refuses a registration with log directories that are not the ones this broker's partitions were written to.
+type LogDirsError struct {
+	BrokerID   int32
+	Partitions int // how many it leads
+}
+
+func (e *LogDirsError) Error() string {
+	return fmt.Sprintf("broker %d leads %d partitions, and this is not the log directory they were written to", e.BrokerID, e.Partitions)
+}
+func (e *LogDirsError) Unwrap() error { return ErrLogDirs }
 
 // Cluster is the one row of the cluster table.
 type Cluster struct {
@@ -130,6 +142,9 @@ type Registration struct {
 	Software    string
 	Floors      []Floor
 	ShardFloors map[int16]int32
+	// AcceptNewLogDirs lets a broker that leads partitions come back with other log directories, whose logs are then
+	// empty: the disk is lost, and whoever runs the broker knows it.
+	AcceptNewLogDirs bool
 }
 
 // Registered is what was won: all terms in it are new, durable and ours alone.
@@ -173,7 +188,8 @@ type Control interface {
 	Bootstrap(ctx context.Context) (Cluster, error)
 	// Register is one durable transaction (replication.md 2.1, 6.2 (1)): incarnation+1, a new term for every
 	// partition and shard led, max(term, floor)+1. *LeaseRunningError if another process with other log
-	// directories holds a running lease.
+	// directories holds a running lease; *LogDirsError if this broker leads partitions and none of its log directories
+	// is a registered one.
 	Register(ctx context.Context, r Registration) (Registered, error)
 	// Renew extends the lease, durably, and brings the rows with it. ErrFenced if the incarnation is not ours.
 	Renew(ctx context.Context, o Owner, lease time.Duration, knownCatalog int64) (Renewal, error)

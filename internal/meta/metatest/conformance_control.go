@@ -87,6 +87,22 @@ var controlCases = []suiteCase{
 		_, err = s.store.Renew(s.ctx, first, longLease, -1)
 		s.is(err, meta.ErrFenced)
 	}},
+	{"a broker that leads comes back with its directories or says that they are lost", func(s *suite) {
+		first := s.start()
+		s.create(first, 1, "t", 3, 1)
+		s.ok(s.store.SetBrokerState(s.ctx, first, meta.BrokerStopped))
+		_, err := s.store.Register(s.ctx, registration(2))
+		var lost *meta.LogDirsError
+		if !errors.As(err, &lost) || !errors.Is(err, meta.ErrLogDirs) {
+			s.Fatalf("error is %v", err)
+		}
+		equal(s, "partitions", lost.Partitions, 3)
+		r := registration(2)
+		r.AcceptNewLogDirs = true
+		got, _ := s.register(r)
+		equal(s, "incarnation", got.Incarnation, first.Incarnation+1) // the refused one left no trace
+		equal(s, "term", got.Catalog.Topics[0].Partitions[0].Term, 2)
+	}},
 	{"a process with the same directories takes over at once", func(s *suite) {
 		first := s.start()
 		r := registration(2)

@@ -99,7 +99,7 @@ func TestFaults(t *testing.T) {
 	}
 	for _, took := range []bool{false, true} {
 		m.UnknownNext(took, "Register")
-		reg, err := m.Register(t.Context(), meta.Registration{BrokerID: 1, ProcessID: meta.UUID{1}, Lease: time.Hour})
+		reg, err := m.Register(t.Context(), meta.Registration{BrokerID: 1, ProcessID: meta.UUID{1}, Lease: time.Hour, AcceptNewLogDirs: true})
 		if err != nil || reg.Incarnation != o.Incarnation+1 || len(reg.Catalog.Topics) != 1 {
 			t.Fatalf("registration: %+v, %v", reg, err)
 		}

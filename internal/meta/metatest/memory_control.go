@@ -49,6 +49,17 @@ func (m *Memory) Register(ctx context.Context, r meta.Registration) (out meta.Re
 	return out, nil
 }
 
+// leads counts the partitions that a broker leads.
+func (m *Memory) leads(broker int32) int {
+	n := 0
+	for _, p := range m.db.partitions {
+		if p.Leader == broker {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *Memory) register(r meta.Registration, old broker, known bool) (meta.Registered, error) {
 	out := meta.Registered{Incarnation: 1}
 	now := meta.StoredTime(m.now())
@@ -57,6 +68,11 @@ func (m *Memory) register(r meta.Registration, old broker, known bool) (meta.Reg
 		running := (old.State == meta.BrokerLive || old.State == meta.BrokerStopping) && remaining > 0
 		if running && old.process != r.ProcessID && !meta.SameDirs(old.logDirs, r.LogDirs) {
 			return out, &meta.LeaseRunningError{BrokerID: r.BrokerID, Remaining: remaining, Endpoints: slices.Clone(old.Endpoints)}
+		}
+		if !r.AcceptNewLogDirs && !meta.SameDirs(old.logDirs, r.LogDirs) {
+			if leads := m.leads(r.BrokerID); leads > 0 {
+				return out, &meta.LogDirsError{BrokerID: r.BrokerID, Partitions: leads}
+			}
 		}
 		out.Incarnation, out.KnownLogDirs = old.Incarnation+1, slices.Clone(old.logDirs)
 	}
