@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -448,4 +449,9 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
+}
+
+// sortedLines puts the lines of a text in order.
+func sortedLines(text string) string {
+	return strings.Join(slices.Sorted(strings.Lines(text)), "")
 }
