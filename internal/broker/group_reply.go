@@ -20,10 +20,14 @@ func (b *Broker) releaseGroup(said error, answer func(err error)) {
 
 // clientHost is the client's address as Kafka prints it in group descriptions: "/10.0.0.7".
 func clientHost(c *wire.Conn) string {
-	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return "/" + tcp.IP.String()
+	switch a := c.RemoteAddr().(type) {
+	case *net.TCPAddr:
+		return "/" + a.IP.String()
+	case nil:
+		return ""
+	default:
+		return "/" + a.String()
 	}
-	return "/" + c.RemoteAddr().String()
 }
 
 // orEmpty is the text behind a nullable field.

@@ -151,10 +151,6 @@ func await[T any](call func(done func(T))) T {
 	return <-ch
 }
 
-func (s *shell) join(group, member string) JoinReply {
-	return await(func(done func(JoinReply)) { s.groups.Join(joinRequest(group, member), done) })
-}
-
 func joinRequest(group, member string) JoinRequest {
 	return JoinRequest{
 		Group: group, MemberID: member, ClientID: "c", ClientHost: "/127.0.0.1", SessionTimeout: 10 * time.Second,
