@@ -5,9 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
 )
 
 // TestGracefulStop sends SIGTERM while fetches and a join wait and records are produced.
@@ -50,8 +53,8 @@ func gracefulStop(t *testing.T, durability string) {
 	hasty.awaitAcks(t, 500, 20*time.Second)
 
 	took, err := n.stop()
-	if err != nil || took > 10*time.Second {
-		t.Errorf("SIGTERM: %v after %s", err, took)
+	if err != nil || took > 5*time.Second {
+		t.Errorf("SIGTERM: %v after %s; nothing is left to wait for", err, took)
 	}
 	cancel()
 	for range hasty.sent {
@@ -76,6 +79,49 @@ func gracefulStop(t *testing.T, durability string) {
 	}
 	t.Logf("stopped after %s; %d and %d acknowledged, %d and %d found, %d refused", took, patient.ackedCount(), hasty.ackedCount(),
 		v.found, h.found, len(hasty.failures()))
+}
+
+// TestGracefulStopWithoutPostgres: SIGTERM while all processes of Postgres stand still. Metadata cannot be finished, but
+// everything else is, in time.
+func TestGracefulStopWithoutPostgres(t *testing.T) {
+	t.Parallel()
+	const topic, partitions = "carrying-on", 3
+	pg := pgtest.Server(t)
+	n := startNode(t, nodeOptions{url: pg.URL("postgres"), set: []string{"group.initial.rebalance.delay.ms=300"}})
+	n.createTopic(topic, partitions, nil)
+	n.createTopic("quiet", 1, nil)
+	l := newLedger(2, partitions, 500)
+	p := startProducers(t, n, l, topic, time.Millisecond)
+	g := startGroup(t, n, "readers", topic, partitions, 2, 30*time.Second)
+	g.awaitProgress(20 * time.Second)
+	parked := parkFetches(t, n, "quiet", 2)
+	if err := pg.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitAcks(t, 500, 20*time.Second)
+	took, err := n.stop()
+	if err != nil || took > 10*time.Second {
+		t.Errorf("SIGTERM: %v after %s", err, took)
+	}
+	for range 2 {
+		if r := <-parked; r != nil {
+			t.Errorf("a parked fetch was not answered: %v", r)
+		}
+	}
+	if err := pg.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	l.awaitAcks(t, 500, 20*time.Second)
+	p.finish(t)
+	// The members may have given up their session meanwhile, but what was acknowledged to them is there.
+	g.end()
+	g.wrong = nil
+	if !g.checkCommitted(context.Background(), kadm.NewClient(n.client())) || len(g.wrong) > 0 {
+		t.Errorf("offsets after the restart: %v", g.wrong)
+	}
+	v := l.verify(t, n, topic)
+	t.Logf("stopped after %s; %d acknowledged, %d found", took, l.ackedCount(), v.found)
 }
 
 // parkFetches sends long polls, each on a connection of its own, that nothing but the stop can end. The channel gets an
