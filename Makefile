@@ -34,6 +34,7 @@ test-root: build ## what needs root: containers, loop mounts, network namespaces
 
 compat: build ## the foreign clients against this broker
 	test/compat/run
+	test/compat/perf
 
 bench: build ## produce and fetch, both durabilities
 	$(GO) run ./bench $(ARGS)
