@@ -178,10 +178,12 @@ func (b *Broker) register(ctx context.Context, cluster meta.Cluster, directory m
 		LogDirs: []meta.UUID{directory}, Endpoints: b.endpoints(), Rack: rack, Software: b.software,
 		Floors: b.floors(), AcceptNewLogDirs: b.acceptNew,
 	})
-	if errors.Is(err, meta.ErrLogDirs) {
+	switch {
+	case errors.Is(err, meta.ErrLeaseRunning):
+		return registered, fmt.Errorf("node.id=%d: %w; stop that one (a killed one's lease runs out by itself), or give this one a node.id of its own", b.nodeID, err)
+	case errors.Is(err, meta.ErrLogDirs):
 		return registered, fmt.Errorf("log.dirs: %s: %w; give that directory, or start with --accept-new-log-dir if it is lost for good (its records are, then)", b.dir, err)
-	}
-	if err != nil {
+	case err != nil:
 		return registered, err
 	}
 	b.lease.Renewed(sent)

@@ -1,10 +1,12 @@
 package broker
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/pgbroker/pgbroker/internal/meta"
 	"github.com/pgbroker/pgbroker/internal/segstore"
 )
 
@@ -80,4 +82,19 @@ func TestRestartKeepsAStrayDirectory(t *testing.T) {
 		}
 	}
 	t.Fatalf("no stray directory among %v", entries)
+}
+
+// One node.id is one process: a second one elsewhere hears who runs, where, and what to do.
+func TestASecondProcessOfTheSameNodeIsRefused(t *testing.T) {
+	b := newTestBroker(t)
+	// Each registration comes from a process of its own, this one with another directory.
+	_, err := b.register(t.Context(), b.catalog.Load().cluster, meta.UUID{9})
+	if !errors.Is(err, meta.ErrLeaseRunning) {
+		t.Fatalf("registered: %v", err)
+	}
+	for _, want := range []string{"node.id=1: ", "PLAINTEXT://127.0.0.1:9092", "node.id of its own"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q lacks %q", err, want)
+		}
+	}
 }

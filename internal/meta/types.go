@@ -10,6 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -43,7 +46,11 @@ type LeaseRunningError struct {
 }
 
 func (e *LeaseRunningError) Error() string {
-	return fmt.Sprintf("broker %d is already running elsewhere (%v), its lease ends in %s", e.BrokerID, e.Endpoints, e.Remaining.Round(time.Millisecond))
+	var at []string
+	for _, end := range e.Endpoints {
+		at = append(at, end.Name+"://"+net.JoinHostPort(end.Host, strconv.Itoa(int(end.Port))))
+	}
+	return fmt.Sprintf("broker %d is already running at %s, its lease ends in %s", e.BrokerID, strings.Join(at, ","), e.Remaining.Round(time.Millisecond))
 }
 func (e *LeaseRunningError) Unwrap() error { return ErrLeaseRunning }
 
