@@ -207,7 +207,9 @@ func (l *Log) publishLocked(seg *segment, raw []byte, h *BatchHeader, cfg *LogCo
 	}
 	if h.Term > l.terms.last() {
 		l.terms = l.terms.assign(h.Term, h.BaseOffset)
-		l.termsDirty = true
+	}
+	if n := len(l.terms); n > 0 && l.terms[n-1].start == h.BaseOffset {
+		l.termsDirty = true // the term's first batch
 	}
 	l.end = h.LastOffset() + 1
 	l.recent.push(batchEnd{l.end, seg.size}, l.high)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -287,4 +288,51 @@ func TestEveryFaultInRecovery(t *testing.T) {
 		}
 	}
 	t.Fatal("no end of calls")
+}
+
+// TestStartsOnAFullDisk: after a kill on a full disk all is readable; when
+// space is back appends work and a checkpoint makes up for what was not written.
+func TestStartsOnAFullDisk(t *testing.T) {
+	cfg := testConfig()
+	cfg.SegmentBytes, cfg.IndexIntervalBytes = 8<<10, 500
+	disk := vfs.NewMem()
+	s := openTest(t, disk, "data", Strict, cfg)
+	l, err := s.Create(TopicID{1}, "t", 0, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.BeginTerm(0)
+	clients := newClients(1, l)
+	for range 100 {
+		clients.step(t)
+	}
+	if err := s.FlushAll(); err != nil {
+		t.Fatal(err)
+	}
+	want := stateOf(t, l)
+	stopTest(t, s, false)
+	loseFiles(t, disk, l.dir, func(_, n string) bool { return !strings.HasSuffix(n, logSuffix) && n != partitionFile })
+	disk.SetCapacity(disk.Used())
+	for _, full := range []bool{true, false} {
+		s = openTest(t, disk, "data", Strict, cfg)
+		l, _ = s.Get(TopicID{1}, 0)
+		if err := l.Err(); err != nil {
+			t.Fatal(err)
+		}
+		sameState(t, fmt.Sprintf("disk full: %v", full), stateOf(t, l), want)
+		err := s.checkpoint(t.Context())
+		b, _ := ParseBatch(plainBatch(noProducer, 1, 900, 1))
+		if full {
+			l.BeginTerm(l.LastTerm() + 1)
+			if _, err := l.AppendLeader(b, l.LastTerm()); !errors.Is(err, ErrFull) {
+				t.Fatalf("append: %v", err)
+			}
+			disk.SetCapacity(1 << 30)
+			err = s.checkpoint(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopTest(t, s, false)
+	}
 }

@@ -73,7 +73,7 @@ func (l *Log) secure() error {
 	l.tidyMu.Lock()
 	defer l.tidyMu.Unlock()
 	l.pos.Lock()
-	point, segs, t, termsDirty := l.durable, l.segments, l.terms, l.termsDirty
+	point, segs, t, termsDirty := l.durable, l.segments, l.terms.truncateEnd(l.end), l.termsDirty
 	l.termsDirty = false
 	l.pos.Unlock()
 	if err := l.syncSealed(segs); err != nil {
@@ -96,10 +96,16 @@ func (l *Log) syncSealed(segs []*segment) error {
 	names := false
 	for i, seg := range segs[:len(segs)-1] {
 		seg.mu.RLock()
-		done, aborted := seg.synced, seg.hasAborted
+		done, sealed, aborted := seg.synced, seg.sealed, seg.hasAborted
 		seg.mu.RUnlock()
 		if done {
 			continue
+		}
+		if !sealed { // recovery found the disk full
+			if err := seg.save(l.store.fs, true); err != nil {
+				return err
+			}
+			seg.seal()
 		}
 		files := []string{segmentFile(l.dir, seg.base, indexSuffix), segmentFile(l.dir, seg.base, timeSuffix),
 			segmentFile(l.dir, segs[i+1].base, snapshotSuffix)}
@@ -107,7 +113,11 @@ func (l *Log) syncSealed(segs []*segment) error {
 			files = append(files, segmentFile(l.dir, seg.base, abortedSuffix))
 		}
 		for _, path := range files {
-			if err := syncFile(l.store.fs, path); err != nil {
+			err := syncFile(l.store.fs, path)
+			if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(path, snapshotSuffix) {
+				continue // an older one will do
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -24,7 +24,6 @@ type Log struct {
 	partition int32
 	dir       string
 	cfg       atomic.Pointer[LogConfig]
-	progress  func()
 
 	flushMu sync.Mutex // one flush or truncation at a time
 	tidyMu  sync.Mutex // who deletes, truncates or saves files around the active segment
@@ -53,6 +52,7 @@ type Log struct {
 	recent     recentEnds // *
 	waiting    [4]waiters // by Bound
 	pending    pending
+	progress   func()      // see OnProgress
 	segments   []*segment  // * never empty while open, sorted, replaced as a whole
 	timedFlush atomic.Bool // a flush.ms deadline is set
 }
@@ -154,7 +154,11 @@ func (l *Log) SetHigh(offset int64) {
 
 // OnProgress sets the one function called, outside all locks, after End or
 // Durable moved. Set before service.
-func (l *Log) OnProgress(f func()) { l.progress = f }
+func (l *Log) OnProgress(f func()) {
+	l.pos.Lock()
+	l.progress = f
+	l.pos.Unlock()
+}
 
 // BeginTerm opens a leader term that begins at the current end. ErrTermStale
 // if term is not above the last one. It is durable with the term's first batch.
@@ -170,7 +174,6 @@ func (l *Log) BeginTerm(term int32) (start int64, err error) {
 		return 0, l.wrap("begin term", fmt.Errorf("%w: %d is not above %d", ErrTermStale, term, l.terms.last()))
 	}
 	l.terms = l.terms.assign(term, l.end)
-	l.termsDirty = true
 	return l.end, nil
 }
 

@@ -186,7 +186,10 @@ func (l *Log) load() error {
 	if l.saved = (savedEnd{-1, -1}); r.asSaved && !r.changed {
 		l.saved = savedEnd{l.segments[len(l.segments)-1].base, l.end}
 	}
-	l.setPoint(l.end)
+	l.termsDirty = r.unsaved
+	if !r.unsaved {
+		l.setPoint(l.end)
+	}
 	return nil
 }
 

@@ -31,6 +31,7 @@ type recovery struct {
 	terms     terms
 	termsRead []byte // content of the checkpoint file
 	asSaved   bool   // the active segment's indexes and snapshot are those of a clean stop
+	unsaved   bool   // the disk is full: indexes or terms are in memory only
 	changed   bool   // something was scanned, cut or made anew and is to be synced
 }
 
@@ -147,7 +148,7 @@ func (r *recovery) scanFrom(first int) (err error) {
 	for i := first; i < len(r.segments); i++ {
 		seg := r.segments[i]
 		if i > first {
-			if err := r.saveSnapshot(seg.base); err != nil {
+			if err := r.saveSnapshot(seg.base); err != nil && !isFull(err) {
 				return err
 			}
 		}
@@ -241,11 +242,17 @@ func (r *recovery) settle() error {
 			}
 			continue
 		}
-		if err := r.saveIndexes(seg); err != nil {
+		switch err := r.saveIndexes(seg); {
+		case isFull(err):
+			// they stay in memory; the housekeeper tries again before the
+			// recovery point passes them
+			r.unsaved = true
+		case err != nil:
 			return err
+		default:
+			seg.seal()
+			seg.synced = true
 		}
-		seg.seal()
-		seg.synced = true
 	}
 	for i, off := range r.snapshots {
 		newest := i == len(r.snapshots)-1 && off <= r.end
@@ -260,9 +267,11 @@ func (r *recovery) settle() error {
 		r.changed = true
 	}
 	if data := encodeTerms(r.terms); !bytes.Equal(data, r.termsRead) {
-		if err := vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), data); err != nil {
+		err := vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), data)
+		if err != nil && !isFull(err) {
 			return err
 		}
+		r.unsaved = r.unsaved || err != nil
 	}
 	if r.changed {
 		return l.store.fs.SyncDir(l.dir)

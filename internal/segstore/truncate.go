@@ -139,7 +139,7 @@ func (l *Log) adoptLocked(r *recovery, read func() error) error {
 	l.stable = max(l.start, l.producers.stable(l.high))
 	l.recent.clear()
 	l.saved = savedEnd{-1, -1}
-	l.namesDirty, l.termsDirty = false, true
+	l.namesDirty, l.termsDirty = false, r.unsaved
 	l.pos.Unlock()
 	for _, seg := range old {
 		l.store.handles.drop(&seg.file)

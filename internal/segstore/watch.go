@@ -96,7 +96,7 @@ func (l *Log) noteLocked() {
 // them. Every method that may have noted something ends with it, without locks.
 func (l *Log) tell() {
 	l.pos.Lock()
-	p := l.pending
+	p, progress := l.pending, l.progress
 	l.pending = pending{}
 	l.pos.Unlock()
 	if p.failed != nil {
@@ -108,7 +108,7 @@ func (l *Log) tell() {
 	for _, w := range p.waiters {
 		w.wake()
 	}
-	if p.moved && l.progress != nil {
-		l.progress()
+	if p.moved && progress != nil {
+		progress()
 	}
 }
