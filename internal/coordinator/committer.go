@@ -241,15 +241,15 @@ func (c *committer) send(ctx context.Context, parts []*sending) {
 // or time limit cut off is one.
 func uncertain(ctx context.Context, err error) bool {
 	return errors.Is(err, meta.ErrUnknownOutcome) || errors.Is(err, meta.ErrStale) ||
-		errors.Is(err, context.DeadlineExceeded) || err != nil && ctx.Err() != nil
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || err != nil && ctx.Err() != nil
 }
 
-// call is one store call, bounded in time and seen by the health.
+// call is one store call, bounded in time and seen by the health, which may cut it off.
 func (c *committer) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, storeCallMax)
 	defer cancel()
 	began := time.Now()
-	id := c.health.begin(began)
+	id := c.health.begin(began, cancel)
 	err := f(ctx)
 	c.health.end(id, time.Now(), errors.Is(err, meta.ErrUnavailable) || errors.Is(err, meta.ErrUnknownOutcome))
 	c.meter.storeCall(time.Since(began))

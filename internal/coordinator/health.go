@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -22,7 +23,7 @@ const (
 // process itself stood still. Each time that ends, epoch rises and every timeout starts again.
 type health struct {
 	mu       sync.Mutex
-	calls    map[uint64]time.Time // store calls under way, by when they began
+	calls    map[uint64]storeCall
 	lastCall uint64
 	down     bool      // the lease says so
 	failedAt time.Time // when our last finished call failed, zero when it did not
@@ -31,16 +32,22 @@ type health struct {
 	lastTick time.Time
 }
 
-func newHealth(now time.Time) *health {
-	return &health{calls: map[uint64]time.Time{}, lastTick: now}
+// storeCall is a call under way.
+type storeCall struct {
+	began  time.Time
+	cancel context.CancelFunc
 }
 
-// begin notes a store call; end takes its id.
-func (h *health) begin(now time.Time) uint64 {
+func newHealth(now time.Time) *health {
+	return &health{calls: map[uint64]storeCall{}, lastTick: now}
+}
+
+// begin notes a store call, which cancel cuts off; end takes its id.
+func (h *health) begin(now time.Time, cancel context.CancelFunc) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastCall++
-	h.calls[h.lastCall] = now
+	h.calls[h.lastCall] = storeCall{now, cancel}
 	return h.lastCall
 }
 
@@ -57,15 +64,27 @@ func (h *health) end(id uint64, now time.Time, unreachable bool) {
 	h.observeLocked(now)
 }
 
-// setUp is what somebody else knows: the lease loop renews twice a second.
+// setUp is what somebody else knows: the lease loop renews twice a second. When Postgres comes back, maybe on another
+// server, calls that still hang are cut off, since their connections may lead to one that is gone.
 func (h *health) setUp(now time.Time, up bool) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	var stuck []context.CancelFunc
+	if up && h.down {
+		for _, c := range h.calls {
+			if now.Sub(c.began) > callHangs {
+				stuck = append(stuck, c.cancel)
+			}
+		}
+	}
 	h.down = !up
 	if up {
 		h.failedAt = time.Time{}
 	}
 	h.observeLocked(now)
+	h.mu.Unlock()
+	for _, cancel := range stuck {
+		cancel()
+	}
 }
 
 // tick is called every tickEvery.
@@ -89,8 +108,8 @@ func (h *health) judge(now time.Time) (frozen bool, epoch uint64) {
 
 func (h *health) observeLocked(now time.Time) {
 	away := h.down || !h.failedAt.IsZero() && now.Sub(h.failedAt) < failureHolds
-	for _, began := range h.calls {
-		away = away || now.Sub(began) > callHangs
+	for _, c := range h.calls {
+		away = away || now.Sub(c.began) > callHangs
 	}
 	if h.away && !away {
 		h.epoch++

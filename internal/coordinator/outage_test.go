@@ -71,6 +71,23 @@ func (s *shell) commitUntilItLands(member string) time.Time {
 	}
 }
 
+// Postgres comes back on another server, while our transaction hangs on a connection to the old one: the lease's word
+// ends that wait.
+func TestStuckConnectionIsCutOff(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, s *shell) {
+		s.store.stuck = true
+		began := time.Now()
+		time.AfterFunc(1500*time.Millisecond, func() { s.groups.SetStoreUp(false) })
+		time.AfterFunc(3*time.Second, func() { s.groups.SetStoreUp(true) })
+		if err := s.commit("g", "", -1, 5); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 3500*time.Millisecond {
+			t.Errorf("landed after %s", took)
+		}
+	})
+}
+
 // A rebalance that meets an outage ends when Postgres is back: the leader's Sync has a retriable error after the
 // timeout, and repeating it works; the followers that wait are not expelled meanwhile.
 func TestRebalanceDuringOutage(t *testing.T) {

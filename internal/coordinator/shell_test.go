@@ -41,6 +41,7 @@ type countingStore struct {
 	busy     map[int16]bool
 	overlap  bool
 	refuse   func([]meta.ShardChange) error
+	stuck    bool // the next commit's connection leads nowhere
 }
 
 func (s *countingStore) CommitShards(ctx context.Context, owner int32, changes []meta.ShardChange) error {
@@ -52,7 +53,8 @@ func (s *countingStore) CommitShards(ctx context.Context, owner int32, changes [
 		s.overlap = s.overlap || s.busy[c.Shard]
 		s.busy[c.Shard] = true
 	}
-	refuse := s.refuse
+	refuse, stuck := s.refuse, s.stuck
+	s.stuck = false
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -64,6 +66,10 @@ func (s *countingStore) CommitShards(ctx context.Context, owner int32, changes [
 	}()
 	if s.delay > 0 {
 		time.Sleep(s.delay)
+	}
+	if stuck {
+		<-ctx.Done()
+		return meta.ErrUnknownOutcome
 	}
 	if refuse != nil {
 		if err := refuse(changes); err != nil {
