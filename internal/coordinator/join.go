@@ -88,7 +88,7 @@ func (g *group) joinNew(now time.Time, to token, id string, r *JoinRequest, out 
 		g.newcomer = true
 	}
 	g.add(m, r.ProtocolType)
-	g.rebalance(now, note{text: "member joined: " + r.Reason, member: id}, out)
+	g.rebalance(now, note{text: because("member joined", r.Reason), member: id}, out)
 }
 
 // joinStatic adds a static member or lets it take over from its former self (KIP-345,
@@ -107,11 +107,11 @@ func (g *group) joinStatic(now time.Time, to token, newID string, r *JoinRequest
 		out.reply(to, g.replacementReply(m, leader, r.Version))
 	case g.state == stable:
 		m.join = to
-		g.rebalance(now, note{text: "static member changes the group's protocol: " + r.Reason, member: newID}, out)
+		g.rebalance(now, note{text: because("static member changes the group's protocol", r.Reason), member: newID}, out)
 	case g.state == completing:
 		// The leader may have seen the old id already and would assign to it.
 		m.join = to
-		g.prepare(now, note{text: "static member returned during assignment: " + r.Reason, member: newID}, out)
+		g.prepare(now, note{text: because("static member returned during assignment", r.Reason), member: newID}, out)
 	default:
 		m.join = to
 		g.completeJoinIfAll(now, out)
@@ -170,12 +170,12 @@ func (g *group) rejoin(now time.Time, to token, m *member, r *JoinRequest, out *
 		out.reply(to, g.joinReply(m, g.leader, nil))
 	case g.state == completing || g.state == stable:
 		// A leader rejoins when what it assigns has changed, such as the number of partitions.
-		text := "member changed its metadata: "
+		text := "member changed its metadata"
 		if g.leader == m.id {
-			text = "leader rejoined: "
+			text = "leader rejoined"
 		}
 		g.update(m, to, r, out)
-		g.rebalance(now, note{text: text + r.Reason, member: m.id}, out)
+		g.rebalance(now, note{text: because(text, r.Reason), member: m.id}, out)
 	default:
 		out.reply(to, JoinReply{Err: ErrUnknownMember, MemberID: m.id, Generation: -1})
 	}

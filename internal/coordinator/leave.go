@@ -16,7 +16,7 @@ func (g *group) leaveGroup(now time.Time, to token, r *LeaveRequest, out *outcom
 		case g.isPending(id):
 			g.remove(id)
 		default:
-			out.note(note{text: "member leaves: " + l.Reason, member: id, generation: g.generation, members: len(g.members)})
+			out.note(note{text: because("member leaves", l.Reason), member: id, generation: g.generation, members: len(g.members)})
 			g.answerUnknown(g.members[id], out)
 			g.detach(id, out)
 			gone = append(gone, id)

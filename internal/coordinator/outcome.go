@@ -27,6 +27,14 @@ type note struct {
 	matters    bool
 }
 
+// because adds the reason that a client gives (KIP-800), cut to what Kafka's clients send at most.
+func because(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + ": " + reason[:min(len(reason), 255)]
+}
+
 func (o *outcome) reply(to token, body any) {
 	if to != 0 {
 		o.replies = append(o.replies, reply{to, body})

@@ -360,7 +360,7 @@ func (s *script) advance(by time.Duration) {
 // settle is the shell's: what must be stored is stored first, or held.
 func (s *script) settle(next *group, out outcome) {
 	for _, n := range out.notes {
-		line := strings.TrimSuffix(n.text, ": ")
+		line := n.text
 		if n.member != "" {
 			line += " " + n.member
 		}
