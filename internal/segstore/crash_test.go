@@ -181,25 +181,32 @@ func (w *crashWorld) rng2() *rand.Rand {
 func (w *crashWorld) verify(c cut) error {
 	disk := c.disk
 	for round := range 2 {
-		s, err := Open(Options{FS: disk, Dir: "data"})
-		if err != nil {
-			return err
-		}
-		if err := s.Recover(context.Background(), w.config, nil); err != nil {
-			return err
-		}
-		for id, acked := range c.acked {
-			l, ok := s.Get(id, int32(id[0]-1))
-			if !ok {
-				return fmt.Errorf("log %d is gone", id[0])
-			}
-			if err := w.compare(l, acked); err != nil {
-				return fmt.Errorf("log %d, recovery %d: %w", id[0], round, err)
-			}
+		if err := w.recovered(disk, c.acked); err != nil {
+			return fmt.Errorf("recovery %d: %w", round, err)
 		}
 		disk = disk.CrashCopy(w.rng2())
-		s.stop()
-		s.running.Wait()
+	}
+	return nil
+}
+
+func (w *crashWorld) recovered(disk *vfs.Mem, acked map[TopicID]ackedEnd) error {
+	s, err := Open(Options{FS: disk, Dir: "data"})
+	if err != nil {
+		return err
+	}
+	defer s.running.Wait()
+	defer s.stop()
+	if err := s.Recover(context.Background(), w.config, nil); err != nil {
+		return err
+	}
+	for id, end := range acked {
+		l, ok := s.Get(id, int32(id[0]-1))
+		if !ok {
+			return fmt.Errorf("log %d is gone", id[0])
+		}
+		if err := w.compare(l, end); err != nil {
+			return fmt.Errorf("log %d: %w", id[0], err)
+		}
 	}
 	return nil
 }

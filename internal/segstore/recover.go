@@ -71,6 +71,7 @@ func (s *Store) Recover(ctx context.Context, config func(topic string, id TopicI
 	for _, l := range found {
 		s.logs[logKey{l.id, l.partition}] = l
 	}
+	s.ready = true
 	return nil
 }
 

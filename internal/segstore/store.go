@@ -56,6 +56,7 @@ type Store struct {
 	names  map[partitionName]bool // directories taken, also by logs that Recover skipped
 	trash  []discard
 	closed bool
+	ready  bool // Recover is done
 
 	fileMu   sync.Mutex // guards the files at the top of the directory and what was last written to them
 	points   map[partitionName]int64
@@ -145,7 +146,8 @@ func (s *Store) Usage() (total, free, logs int64, err error) {
 // Close flushes, writes checkpoints and snapshots and, if clean,
 // .kafka_cleanshutdown with the incarnation last. If anything could not be
 // written there is no clean marker, and the error says why; the lock is given
-// back in any case. A second Close does nothing.
+// back in any case. Before Recover is done the directory is left as it was
+// found. A second Close does nothing.
 func (s *Store) Close(clean bool, incarnation int64) error {
 	s.mu.Lock()
 	if s.closed {
@@ -153,15 +155,13 @@ func (s *Store) Close(clean bool, incarnation int64) error {
 		return nil
 	}
 	s.closed = true
+	ready := s.ready
 	s.mu.Unlock()
 	s.stop()
 	s.running.Wait()
 	err := eachLog(s.Logs(), closeParallel, (*Log).shut)
-	if cerr := s.writeCheckpoints(); err == nil {
-		err = cerr
-	}
-	if err == nil && clean {
-		err = vfs.WriteFileAtomic(s.fs, filepath.Join(s.dir, cleanFile), encodeClean(incarnation))
+	if err2 := s.finish(ready, clean && err == nil, incarnation); err == nil {
+		err = err2
 	}
 	if lerr := s.lock.Close(); err == nil {
 		err = lerr
@@ -170,6 +170,17 @@ func (s *Store) Close(clean bool, incarnation int64) error {
 		return fmt.Errorf("close %s: %w", s.dir, err)
 	}
 	return nil
+}
+
+// finish writes what a start reads first.
+func (s *Store) finish(ready, clean bool, incarnation int64) error {
+	if !ready {
+		return nil
+	}
+	if err := s.writeCheckpoints(); err != nil || !clean {
+		return err
+	}
+	return vfs.WriteFileAtomic(s.fs, filepath.Join(s.dir, cleanFile), encodeClean(incarnation))
 }
 
 // shut makes all of a log durable, indexes and snapshot too, and closes it.

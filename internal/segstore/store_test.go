@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
 
@@ -157,3 +159,64 @@ func TestAppendReadReopen(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseBeforeRecoverChangesNothing: a start that fails early may not turn
+// an unclean directory into a clean one, nor the other way round.
+func TestCloseBeforeRecoverChangesNothing(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		disk := vfs.NewMem()
+		s := openTest(t, disk, "data", Strict, testConfig())
+		l, err := s.Create(TopicID{1}, "t", 0, testConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.BeginTerm(1)
+		mustAppend(t, l, plainBatch(noProducer, 3, 1, 1), 1)
+		stopTest(t, s, clean)
+		for range 2 {
+			if s, err = Open(Options{FS: disk, Dir: "data"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(true, 9); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = openTest(t, disk, "data", Strict, testConfig())
+		if n, ok := s.CleanIncarnation(); ok != clean || ok && n != 1 {
+			t.Fatalf("clean %v: found %d %v", clean, n, ok)
+		}
+		if l, _ := s.Get(TopicID{1}, 0); l.Offsets().End != 3 {
+			t.Fatalf("%+v", l.Offsets())
+		}
+		stopTest(t, s, true)
+	}
+}
+
+// TestRoll: by time between timestamps, and when an index is full.
+func TestRoll(t *testing.T) {
+	cfg := testConfig()
+	cfg.SegmentAge = time.Minute
+	l := newTestLog(t, Relaxed, cfg)
+	now := time.Now().UnixMilli() - 1e6
+	for i, c := range []struct {
+		ts       int64
+		segments int
+	}{{now, 1}, {now + 60_000, 1}, {now + 60_001, 2}, {now, 2}, {now + 120_001, 2}, {now + 120_002, 3}} {
+		mustAppend(t, l, plainBatch(noProducer, 1, 1, c.ts), 1)
+		if n := l.Segments(); n != c.segments {
+			t.Errorf("append %d: %d segments, want %d", i, n, c.segments)
+		}
+	}
+	cfg = testConfig()
+	cfg.IndexBytes, cfg.IndexIntervalBytes = 64, 1
+	l = newTestLog(t, Relaxed, cfg)
+	for i := range 40 {
+		mustAppend(t, l, plainBatch(noProducer, 1, 1, now+int64(i)), 1)
+	}
+	want := readAll(t, l, 0, BoundEnd)
+	if l.Segments() < 5 || int64(len(want)) != l.Size() {
+		t.Errorf("%d segments", l.Segments())
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
