@@ -200,10 +200,10 @@ func (s *producers) stable(high int64) int64 {
 	return high
 }
 
-// expire forgets producers without an open transaction not heard of since beforeMs.
+// expire forgets producers without an open transaction not heard of after beforeMs.
 func (s *producers) expire(beforeMs int64) {
 	for id, p := range s.byID {
-		if p.txnFirst < 0 && p.touchedMs < beforeMs {
+		if p.txnFirst < 0 && p.touchedMs <= beforeMs {
 			delete(s.byID, id)
 		}
 	}
