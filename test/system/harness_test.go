@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -52,6 +53,11 @@ func brokerBinary(t testing.TB) string {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Parallel tests here mostly wait, so they need not wait for each other on a machine with few cores.
+	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
+		_ = flag.Set("test.parallel", "8")
+	}
 	code := m.Run()
 	if builtPath != "" {
 		_ = os.Remove(builtPath)

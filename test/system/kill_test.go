@@ -61,6 +61,7 @@ func (l *ledger) awaitAcks(t testing.TB, more int64, limit time.Duration) {
 // TestKillNine kills the broker five times in a row while records are produced, consumed and committed. Clients carry on
 // by themselves, the group does not rebalance, and nothing that was acknowledged is gone.
 func TestKillNine(t *testing.T) {
+	t.Parallel()
 	for _, durability := range []string{"strict", "relaxed"} {
 		t.Run(durability, func(t *testing.T) {
 			t.Parallel()

@@ -25,7 +25,6 @@ const quietLimit = 2 * time.Second
 // every session timeout, by a crash and by stopping all its processes.
 func TestPostgresOutage(t *testing.T) {
 	t.Parallel()
-	var cases sync.WaitGroup
 	for _, c := range []outage{
 		{"immediate-stop-10s", 10 * time.Second, "relaxed", (*embedpg.Server).Immediate, restart},
 		{"SIGSTOP-10s", 10 * time.Second, "strict", (*embedpg.Server).Pause, (*embedpg.Server).Resume},
@@ -35,10 +34,8 @@ func TestPostgresOutage(t *testing.T) {
 		if testing.Short() && c.lasts > 10*time.Second {
 			continue
 		}
-		// All at once, however few the cores are: they mostly wait.
-		cases.Go(func() { t.Run(c.name, c.run) })
+		t.Run(c.name, c.run)
 	}
-	cases.Wait()
 }
 
 // outage is one way of losing Postgres.
@@ -56,6 +53,7 @@ func restart(s *embedpg.Server) error {
 }
 
 func (o outage) run(t *testing.T) {
+	t.Parallel()
 	const topic, partitions = "steady", 4
 	pg := pgtest.Server(t)
 	n := startNode(t, nodeOptions{url: pg.URL("postgres"), set: []string{

@@ -15,6 +15,7 @@ import (
 
 // TestGracefulStop sends SIGTERM while fetches and a join wait and records are produced.
 func TestGracefulStop(t *testing.T) {
+	t.Parallel()
 	for _, durability := range []string{"strict", "relaxed"} {
 		t.Run(durability, func(t *testing.T) {
 			t.Parallel()
