@@ -9,17 +9,16 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=dev
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.buildVersion=${VERSION}" -o /out/pgbroker ./cmd/pgbroker
-# What a scratch image lacks: an owner for the data, a place for it, and the authorities for TLS to Postgres.
-RUN mkdir -p /out/etc/ssl/certs /out/data /out/tmp && chmod 1777 /out/tmp \
- && echo 'pgbroker:x:65532:65532::/var/lib/pgbroker:/sbin/nologin' > /out/etc/passwd \
- && { cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ 2>/dev/null || true; }
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.buildVersion=${VERSION}" -o /out/root/usr/bin/pgbroker ./cmd/pgbroker
+# What a scratch image lacks: an owner for the data, a place for it, and the authorities for TLS to Postgres. All but the
+# data is one tree, since a directory that is itself the target of COPY does not keep its mode (/tmp).
+RUN mkdir -p /out/data /out/root/etc/ssl/certs /out/root/tmp && chmod 1777 /out/root/tmp \
+ && echo 'pgbroker:x:65532:65532::/var/lib/pgbroker:/sbin/nologin' > /out/root/etc/passwd \
+ && { cp /etc/ssl/certs/ca-certificates.crt /out/root/etc/ssl/certs/ 2>/dev/null || true; }
 
 FROM ${BASE_IMAGE}
-COPY --from=build /out/etc/ /etc/
-COPY --from=build /out/tmp/ /tmp/
+COPY --from=build /out/root/ /
 COPY --from=build --chown=65532:65532 /out/data /var/lib/pgbroker
-COPY --from=build /out/pgbroker /usr/bin/pgbroker
 USER 65532:65532
 ENV KAFKA_LOG_DIRS=/var/lib/pgbroker PGBROKER_HTTP_LISTEN=0.0.0.0:9404
 VOLUME /var/lib/pgbroker

@@ -148,29 +148,39 @@ func (c *fetchCall) watch(results []fetchResult) {
 
 // wake starts the next read, away from the goroutine that appended.
 func (c *fetchCall) wake() {
-	c.mu.Lock()
-	if !c.parked || c.ended {
-		c.mu.Unlock()
-		return
+	if cancels, ok := c.unpark(); ok {
+		go c.resume(cancels)
 	}
-	c.parked = false
-	cancels := c.cancels
-	c.cancels = nil
-	c.mu.Unlock()
-	go func() {
-		for _, cancel := range cancels {
-			cancel()
-		}
-		c.try()
-	}()
 }
 
-// expire ends the wait: max_wait is over or the broker stops.
+// expire ends the wait: max_wait is over or the broker stops. It reads and answers on the caller's goroutine, so that the
+// most common end of a long poll starts no second one.
 func (c *fetchCall) expire() {
 	c.mu.Lock()
 	c.expired = true
 	c.mu.Unlock()
-	c.wake()
+	if cancels, ok := c.unpark(); ok {
+		c.resume(cancels)
+	}
+}
+
+// unpark says whether the call was waiting, and what it waited on; it is no longer waiting.
+func (c *fetchCall) unpark() (cancels []func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.parked || c.ended {
+		return nil, false
+	}
+	c.parked = false
+	cancels, c.cancels = c.cancels, nil
+	return cancels, true
+}
+
+func (c *fetchCall) resume(cancels []func()) {
+	for _, cancel := range cancels {
+		cancel()
+	}
+	c.try()
 }
 
 // read reads every partition in order within the byte budget. failed: something found while reading ends the wait

@@ -74,7 +74,7 @@ func (b *Broker) releaseParked() {
 	}
 	b.parked.mu.Unlock()
 	for _, c := range calls {
-		c.expire()
+		go c.expire() // Drain waits for their answers
 	}
 }
 

@@ -41,6 +41,46 @@ func TestCommitsShareTransactions(t *testing.T) {
 	})
 }
 
+// Two thousand commits a second, one after the other, do not need two thousand transactions, though each would be done
+// before the next comes; a few commits do not wait at all.
+func TestPacedCommitsShareTransactions(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, s *shell) {
+		s.store.delay = 300 * time.Microsecond
+		for i := range 50 {
+			began := time.Now()
+			if err := s.commit("alone", "", -1, int64(i)); err != nil || time.Since(began) != s.store.delay {
+				t.Fatalf("%v after %s", err, time.Since(began))
+			}
+		}
+		time.Sleep(time.Second)
+		before := s.store.commits.Load()
+		const n = 4000
+		took := make(chan time.Duration, n)
+		for i, g := range groupNames(n) {
+			began := time.Now()
+			s.groups.CommitOffsets(commitRequest(g, "", -1, int64(i)), func(r CommitReply) {
+				if r.Err != nil {
+					t.Error(r.Err)
+				}
+				took <- time.Since(began)
+			})
+			time.Sleep(500 * time.Microsecond)
+		}
+		var longest time.Duration
+		for range n {
+			longest = max(longest, <-took)
+		}
+		transactions := s.store.commits.Load() - before
+		t.Logf("%d transactions, the slowest commit took %s", transactions, longest)
+		if transactions > commitsBurst+2*commitsPerSecond+10 {
+			t.Errorf("%d transactions for %d commits in two seconds", transactions, n)
+		}
+		if longest > 10*time.Millisecond {
+			t.Errorf("a commit took %s", longest)
+		}
+	})
+}
+
 // What was answered is stored, and in the order in which it came, also when a transaction has to be repeated after
 // newer commits have come: the last one wins.
 func TestLastCommitWins(t *testing.T) {

@@ -142,11 +142,17 @@ func TestReopenEqualsLive(t *testing.T) {
 					}
 					want := stateOf(t, l)
 					stopTest(t, s, clean)
+					if clean { // a power cut after it takes nothing
+						disk = disk.CrashCopy(rand.New(rand.NewPCG(seed, 6)))
+					}
 					loseFiles(t, disk, l.dir, lose)
 					s = openTest(t, disk, dir, Relaxed, cfg)
 					l, _ = s.Get(TopicID{9}, 3)
 					if err := l.Err(); err != nil {
 						t.Fatal(err)
+					}
+					if _, ok := s.CleanIncarnation(); ok != clean {
+						t.Fatalf("clean stop found: %v", ok)
 					}
 					sameState(t, fmt.Sprintf("seed %d", seed), stateOf(t, l), want)
 					stopTest(t, s, true)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -74,6 +75,7 @@ func (o outage) run(t *testing.T) {
 	l.watchGaps()
 	health := watchHealth(t, n)
 
+	commitLastWords(t, n, topic)
 	if err := o.begin(pg); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +116,44 @@ func (o outage) run(t *testing.T) {
 	case <-n.exited:
 		t.Errorf("the broker ended: %v", n.exitErr)
 	default:
+	}
+	n.kill() // what only its memory knew is gone now
+	n.start()
+	checkLastWords(t, n, topic)
+}
+
+const lastWords = 40
+
+// commitLastWords commits an offset for each of many groups that never say anything again. A Postgres that crashes right
+// after has lost those that were committed without waiting for its disk.
+func commitLastWords(t *testing.T, n *node, topic string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	admin := kadm.NewClient(n.client())
+	var running sync.WaitGroup
+	for i := range lastWords {
+		running.Go(func() {
+			var offsets kadm.Offsets
+			offsets.AddOffset(topic, 0, int64(i+1), -1)
+			if err := admin.CommitAllOffsets(ctx, fmt.Sprint("last-word-", i), offsets); err != nil {
+				t.Errorf("commit before the outage: %v", err)
+			}
+		})
+	}
+	running.Wait()
+}
+
+func checkLastWords(t *testing.T, n *node, topic string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	admin := kadm.NewClient(n.client())
+	for i := range lastWords {
+		offsets, err := admin.FetchOffsets(ctx, fmt.Sprint("last-word-", i))
+		if got, ok := offsets.Lookup(topic, 0); err != nil || !ok || got.At != int64(i+1) {
+			t.Errorf("group %d committed %d before the outage; after it and a restart of the broker: %d, %v", i, i+1, got.At, err)
+		}
 	}
 }
 
