@@ -235,7 +235,7 @@ func (c *fetchCall) readOne(cat *catalog, r *fetchResult, left int, first bool) 
 		return
 	}
 	r.offsets = lead.log.Offsets()
-	if part.lastTerm >= 0 && c.diverges(lead.log, r) {
+	if part.lastTerm >= 0 && diverges(lead, r) {
 		return
 	}
 	limit := min(left, int(max(part.maxBytes, 0)))
@@ -272,11 +272,12 @@ func (c *fetchCall) resolve(cat *catalog, part *fetchPart) (*topic, error) {
 	return t, err
 }
 
-// diverges compares what the reader saw last with the log's terms (KIP-595).
-func (c *fetchCall) diverges(log *segstore.Log, r *fetchResult) bool {
-	found, end := log.EndOfTerm(r.part.lastTerm)
+// diverges compares what the reader saw last with the log's terms (KIP-595). It says whether r is decided by that. As in
+// Kafka's Partition.readRecords, a term that is not begun and an offset below the log start are out of range.
+func diverges(lead *leadership, r *fetchResult) bool {
+	found, end := lead.log.EndOfTerm(r.part.lastTerm)
 	switch {
-	case found < 0:
+	case found < 0 || r.part.lastTerm > lead.row.Term || r.part.offset < r.offsets.Start:
 		r.err = segstore.ErrOffsetOutOfRange
 	case found < r.part.lastTerm || end < r.part.offset:
 		r.diverging, r.divergingTerm, r.divergingEnd = true, found, end

@@ -63,7 +63,9 @@ func startLive(t *testing.T, disk *vfs.Mem, store *metatest.Memory) *Broker {
 type liveConsumer struct {
 	*kgo.Client
 	assigned chan struct{} // one for each assignment
-	removed  atomic.Int32  // how often it lost partitions
+	// committed counts the records whose offsets have landed.
+	committed atomic.Int64
+	removed   atomic.Int32 // how often it lost partitions
 }
 
 func newLiveConsumer(t *testing.T, ctx context.Context, addr string, got chan<- string) *liveConsumer {
@@ -88,6 +90,7 @@ func newLiveConsumer(t *testing.T, ctx context.Context, addr string, got chan<- 
 			if err := client.CommitUncommittedOffsets(ctx); err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("commit: %v", err)
 			}
+			c.committed.Add(int64(f.NumRecords()))
 		}
 	}()
 	return c
@@ -138,6 +141,9 @@ func TestLiveGroupOutlivesHangingPostgres(t *testing.T) {
 	<-second.assigned
 	<-first.assigned // its half
 	expect(0, 40)
+	for first.committed.Load()+second.committed.Load() < 40 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond) // a commit under way would hang with its consumer
+	}
 	before := first.removed.Load() + second.removed.Load()
 
 	store.SetHanging(true)
