@@ -27,10 +27,10 @@ lint: ## gofmt, go vet, staticcheck
 	$(GO) tool staticcheck ./...
 
 unit: build ## the Go tests
-	PGBROKER_BINARY=$(CURDIR)/$(BIN) $(GO) test $(RACE) -timeout 8m $(PACKAGES)
+	PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test $(RACE) -timeout 8m $(PACKAGES)
 
 test-root: build ## what needs root: containers, loop mounts, network namespaces
-	PGBROKER_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 4m -v ./test/root/...
+	PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 4m -v ./test/root/...
 
 compat: build ## the foreign clients against this broker
 	test/compat/run

@@ -33,10 +33,10 @@ var built struct {
 	err  error
 }
 
-// program is PGBROKER_BINARY, or a binary that is built once for this test run.
+// program is PGBROKER_TEST_BINARY, or a binary that is built once for this test run.
 func program(t testing.TB) string {
 	t.Helper()
-	if path := os.Getenv("PGBROKER_BINARY"); path != "" {
+	if path := os.Getenv("PGBROKER_TEST_BINARY"); path != "" {
 		return path
 	}
 	built.Do(func() {

@@ -33,10 +33,10 @@ var (
 	buildErr  error
 )
 
-// brokerBinary is PGBROKER_BINARY, or a binary that is built once for this test run.
+// brokerBinary is PGBROKER_TEST_BINARY, or a binary that is built once for this test run.
 func brokerBinary(t testing.TB) string {
 	t.Helper()
-	if path := os.Getenv("PGBROKER_BINARY"); path != "" {
+	if path := os.Getenv("PGBROKER_TEST_BINARY"); path != "" {
 		return path
 	}
 	buildOnce.Do(func() {
@@ -159,7 +159,7 @@ func (n *node) start() {
 	n.httpURL = field(n.readyLine, "http")
 }
 
-// plainEnv is this process's environment without settings of a broker: PGBROKER_BINARY itself would be one.
+// plainEnv is this process's environment without settings of a broker: PGBROKER_TEST_BINARY itself would be one.
 func plainEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "PGBROKER_") || strings.HasPrefix(v, "KAFKA_")
