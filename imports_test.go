@@ -34,6 +34,8 @@ var mayImport = map[string][]string{
 	"bench":                   {},
 	"test/system":             {},
 	"test/serve":              {},
+	"test/docs":               {},
+	"test/stress":             {},
 	"test/root":               {},
 }
 
