@@ -218,7 +218,7 @@ func TestTerms(t *testing.T) {
 	for _, c := range []struct {
 		ask, term int32
 		end       int64
-	}{{0, -1, -1}, {1, 1, 5}, {3, 1, 5}, {4, 4, 10}, {9, 4, 10}} {
+	}{{-1, -1, -1}, {0, 0, 0}, {1, 1, 5}, {3, 1, 5}, {4, 4, 10}, {9, 4, 10}} {
 		if n, end := l.EndOfTerm(c.ask); n != c.term || end != c.end {
 			t.Errorf("end of term %d: %d %d, want %d %d", c.ask, n, end, c.term, c.end)
 		}

@@ -58,12 +58,16 @@ func (t terms) at(offset int64) int32 {
 	return t[i-1].term
 }
 
-// endOf is the largest term <= term and where it ends; end is that of the log.
+// endOf is the largest term <= term and where it ends; end is that of the log. A term older than all that are known
+// (retention forgets terms with their records) ends where the oldest known one begins, whoever reads on from there
+// has lost nothing; -1, -1 if nothing is known (Kafka's LeaderEpochFileCache.endOffsetFor).
 func (t terms) endOf(term int32, end int64) (int32, int64) {
 	i := sort.Search(len(t), func(i int) bool { return t[i].term > term })
 	switch {
-	case i == 0:
+	case term < 0 || len(t) == 0:
 		return -1, -1
+	case i == 0:
+		return term, t[0].start
 	case i == len(t):
 		return t[i-1].term, end
 	}
