@@ -25,6 +25,10 @@ const (
 	acksLeader = 1
 	acksAll    = -1
 
+	// untimedProduceWait bounds requests that give no time at all. Kafka answers those at once, since its own write to
+	// the page cache is enough; here the fsync must end first, and it will.
+	untimedProduceWait = 5 * time.Second
+
 	attrCodec         = 0x7 // record batch attributes, DefaultRecordBatch
 	attrTransactional = 0x10
 	codecZstd         = 4
@@ -74,7 +78,11 @@ func (b *Broker) handleProduce(_ context.Context, r *wire.Request, done wire.Don
 		c.answerNothing()
 		return
 	}
-	c.await(time.Duration(max(req.TimeoutMillis, 0)) * time.Millisecond)
+	timeout := time.Duration(req.TimeoutMillis) * time.Millisecond
+	if timeout <= 0 {
+		timeout = untimedProduceWait
+	}
+	c.await(timeout)
 }
 
 // findTopic resolves a topic by id or by name, as the request's version asks.
