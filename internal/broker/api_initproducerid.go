@@ -31,19 +31,21 @@ func (b *Broker) handleInitProducerID(ctx context.Context, r *wire.Request, done
 	req := r.Body.(*kmsg.InitProducerIDRequest)
 	resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
 	resp.ProducerID, resp.ProducerEpoch = -1, -1
-	err := checkInit(req)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, initTimeout)
-		defer cancel()
-		resp.ProducerID, err = b.nextProducerID(ctx)
-	}
-	switch {
-	case err == nil:
-		resp.ProducerEpoch = 0
-	case codeOf(err) == kerr.RequestTimedOut.Code:
-		resp.ErrorCode = kerr.CoordinatorNotAvailable.Code // retriable for every client here, unlike 7
-	default:
+	if err := checkInit(req); err != nil {
 		resp.ErrorCode = codeOf(err)
+		done(wire.Response{Msg: resp}, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, initTimeout)
+	defer cancel()
+	if id, err := b.nextProducerID(ctx); err == nil {
+		resp.ProducerID, resp.ProducerEpoch = id, 0
+	} else {
+		// What Kafka says while it waits for a block of ids, and retriable for every client here: others are fatal to
+		// Java's producer, and after COORDINATOR_NOT_AVAILABLE it looks for the coordinator of a transactional id, which
+		// an idempotent producer does not have.
+		resp.ErrorCode = kerr.CoordinatorLoadInProgress.Code
+		b.log.Warn("no block of producer ids could be reserved", "err", err)
 	}
 	done(wire.Response{Msg: resp}, nil)
 }
