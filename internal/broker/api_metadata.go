@@ -90,10 +90,10 @@ func (b *Broker) metadataTopics(ctx context.Context, req *kmsg.MetadataRequest) 
 		}
 		row := kmsg.NewMetadataResponseTopic()
 		row.ErrorCode, row.Topic, row.TopicID = codeOf(err), asked.Topic, asked.TopicID
-		if asked.TopicID != (meta.UUID{}) && err != errInvalidRequest {
+		if asked.TopicID != (meta.UUID{}) && req.Version >= 12 {
 			row.Topic = nil
 		}
-		if err == errInvalidRequest || (row.Topic == nil && req.Version < 12) {
+		if row.Topic == nil && req.Version < 12 { // which cannot say null
 			row.Topic = new(string)
 		}
 		rows = append(rows, row)
