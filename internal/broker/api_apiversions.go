@@ -17,12 +17,12 @@ import (
 func (b *Broker) handleAPIVersions(_ context.Context, r *wire.Request, done wire.Done) {
 	req := r.Body.(*kmsg.ApiVersionsRequest)
 	resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
+	if err := b.checkClient(req); err != nil {
+		resp.ErrorCode = codeOf(err)
+		done(wire.Response{Msg: resp}, nil)
+		return
+	}
 	if req.Version >= 3 {
-		if !validSoftware(req.ClientSoftwareName) || !validSoftware(req.ClientSoftwareVersion) {
-			resp.ErrorCode = kerr.InvalidRequest.Code
-			done(wire.Response{Msg: resp}, nil)
-			return
-		}
 		r.Conn.SetSoftware(req.ClientSoftwareName, req.ClientSoftwareVersion)
 	}
 	for _, a := range b.apis() {
@@ -31,6 +31,24 @@ func (b *Broker) handleAPIVersions(_ context.Context, r *wire.Request, done wire
 		resp.ApiKeys = append(resp.ApiKeys, k)
 	}
 	done(wire.Response{Msg: resp}, nil)
+}
+
+// checkClient checks what a client says of itself, and of whom it believes to talk to: one whose address now belongs to
+// another broker or cluster is told to begin anew (KIP-1242). It may name neither cluster nor node, or both.
+func (b *Broker) checkClient(req *kmsg.ApiVersionsRequest) error {
+	if req.Version >= 3 && (!validSoftware(req.ClientSoftwareName) || !validSoftware(req.ClientSoftwareVersion)) {
+		return errInvalidRequest
+	}
+	if req.Version < 5 {
+		return nil
+	}
+	if (req.ClusterID == nil) != (req.NodeID == -1) {
+		return errInvalidRequest
+	}
+	if req.ClusterID != nil && (*req.ClusterID != b.catalog.Load().cluster.ID || req.NodeID != b.nodeID) {
+		return kerr.RebootstrapRequired
+	}
+	return nil
 }
 
 // validSoftware is KIP-511's pattern [a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?
