@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -32,6 +33,14 @@ func newTestBroker(t testing.TB, set ...string) *testBroker {
 
 // startTestBroker does what Start does up to the open terms.
 func startTestBroker(t testing.TB, disk *vfs.Mem, store *metatest.Memory, set ...string) *testBroker {
+	t.Helper()
+	b := startTestBrokerOn(t, disk, store, set...)
+	b.disk = disk
+	return b
+}
+
+// startTestBrokerOn is startTestBroker on any disk; disk is not set.
+func startTestBrokerOn(t testing.TB, disk vfs.FS, store *metatest.Memory, set ...string) *testBroker {
 	t.Helper()
 	ctx := t.Context()
 	cfg, _, err := config.Load(config.Sources{Set: append([]string{
@@ -80,11 +89,49 @@ func startTestBroker(t testing.TB, disk *vfs.Mem, store *metatest.Memory, set ..
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = segments.Close(false, 0) })
-	return &testBroker{Broker: b, t: t, disk: disk, store: store, registry: registry}
+	return &testBroker{Broker: b, t: t, store: store, registry: registry}
 }
 
 // ask runs a handler on a request as the wire reads it and returns the answer as a client of that version reads it.
 func ask[R kmsg.Response](b *testBroker, handle wire.Handler, version int16, body kmsg.Request) R {
+	b.t.Helper()
+	return askLater[R](b, handle, version, body)()
+}
+
+// askLater is ask for a request that waits: the function that it returns waits for the answer.
+func askLater[R kmsg.Response](b *testBroker, handle wire.Handler, version int16, body kmsg.Request) func() R {
+	b.t.Helper()
+	answers := b.begin(b.t.Context(), "PLAINTEXT", handle, version, body)
+	return func() R {
+		b.t.Helper()
+		select {
+		case a := <-answers:
+			if a.err != nil {
+				b.t.Fatal(a.err)
+			}
+			read := body.ResponseKind()
+			if err := read.ReadFrom(a.raw); err != nil {
+				b.t.Fatalf("the answer does not parse: %v", err)
+			}
+			if len(answers) > 0 {
+				b.t.Fatal("answered twice")
+			}
+			return read.(R)
+		case <-time.After(20 * time.Second):
+			b.t.Fatal("no answer")
+		}
+		panic("unreachable")
+	}
+}
+
+// answer is what a handler gave to the wire.
+type answer struct {
+	raw []byte // nil: nothing is sent
+	err error  // the connection is closed
+}
+
+// begin runs a handler on a request of a client of a listener. What the channel delivers is its answer.
+func (b *testBroker) begin(ctx context.Context, listener string, handle wire.Handler, version int16, body kmsg.Request) <-chan answer {
 	b.t.Helper()
 	body.SetVersion(version)
 	asked := kmsg.RequestForKey(body.Key())
@@ -92,32 +139,28 @@ func ask[R kmsg.Response](b *testBroker, handle wire.Handler, version int16, bod
 	if err := asked.ReadFrom(body.AppendTo(nil)); err != nil {
 		b.t.Fatal(err)
 	}
-	type answer struct {
-		resp wire.Response
-		err  error
-	}
 	answers := make(chan answer, 2)
-	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
-	defer cancel()
-	handle(ctx, &wire.Request{Conn: &wire.Conn{}, Key: body.Key(), Version: version, Body: asked, Received: time.Now()},
-		func(r wire.Response, err error) { answers <- answer{r, err} })
-	select {
-	case a := <-answers:
-		if a.err != nil {
-			b.t.Fatal(a.err)
-		}
-		read := body.ResponseKind()
-		if err := read.ReadFrom(a.resp.Msg.AppendTo(nil)); err != nil {
-			b.t.Fatalf("the answer does not parse: %v", err)
-		}
-		if len(answers) > 0 {
-			b.t.Fatal("answered twice")
-		}
-		return read.(R)
-	case <-ctx.Done():
-		b.t.Fatal("no answer")
-	}
-	panic("unreachable")
+	conn := wire.Detached(ctx, listener, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
+	handle(ctx, &wire.Request{Conn: conn, Key: body.Key(), Version: version, Body: asked, Received: time.Now()},
+		func(r wire.Response, err error) {
+			a := answer{err: err}
+			if r.Msg != nil {
+				a.raw = r.Msg.AppendTo(nil)
+			}
+			for _, p := range r.Body {
+				if p.Payload == nil {
+					a.raw = append(a.raw, p.Bytes...)
+					continue
+				}
+				var readErr error
+				if a.raw, readErr = p.Payload.AppendTo(a.raw); readErr != nil {
+					a.err = readErr
+				}
+				p.Payload.Release()
+			}
+			answers <- a
+		})
+	return answers
 }
 
 // create makes topics by name with a number of partitions and wants no error.
