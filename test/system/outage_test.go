@@ -76,6 +76,7 @@ func (o outage) run(t *testing.T) {
 	health := watchHealth(t, n)
 
 	commitLastWords(t, n, topic)
+	silent := startSilentMember(t, n)
 	if err := o.begin(pg); err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +91,14 @@ func (o outage) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := time.Now()
+	silent()
 	eventually(t, 10*time.Second, "/readyz is 200 again", func() bool { return health.lastReady() == http.StatusOK })
 	ready := time.Since(back)
 	for _, g := range groups {
 		g.awaitProgress(20 * time.Second)
 	}
 	landed := time.Since(back)
+	silent() // also when what was decided meanwhile is stored
 	control()
 
 	p.finish(t)
@@ -120,6 +123,22 @@ func (o outage) run(t *testing.T) {
 	n.kill() // what only its memory knew is gone now
 	n.start()
 	checkLastWords(t, n, topic)
+}
+
+// startSilentMember joins a group with the shortest session that is allowed. The function says a word of the
+// member: a member cannot be judged by its silence while the coordinator could not store the verdict.
+func startSilentMember(t *testing.T, n *node) (speak func()) {
+	t.Helper()
+	const group, instance = "silent", "sleeper"
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	t.Cleanup(cancel)
+	joined := joinStatic(ctx, t, n, group, instance, 6*time.Second)
+	syncAlone(ctx, t, n, group, instance, joined)
+	return func() {
+		if err := beat(ctx, t, n, group, instance, joined); err != nil {
+			t.Errorf("a member that was silent only while Postgres was away: %v", err)
+		}
+	}
 }
 
 const lastWords = 40

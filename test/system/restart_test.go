@@ -48,10 +48,10 @@ func TestStaticMemberOutlivesRestarts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	const group, instance = "static", "pod-0"
-	first := joinStatic(ctx, t, n, group, instance)
+	first := joinStatic(ctx, t, n, group, instance, 30*time.Second)
 	syncAlone(ctx, t, n, group, instance, first)
 
-	second := joinStatic(ctx, t, n, group, instance)
+	second := joinStatic(ctx, t, n, group, instance, 30*time.Second)
 	if second.Generation != first.Generation || second.MemberID == first.MemberID {
 		t.Fatalf("the member that came back is %s in generation %d, was %s in %d", second.MemberID, second.Generation, first.MemberID, first.Generation)
 	}
@@ -67,15 +67,15 @@ func TestStaticMemberOutlivesRestarts(t *testing.T) {
 			n.start()
 		}
 	}
-	third := joinStatic(ctx, t, n, group, instance)
+	third := joinStatic(ctx, t, n, group, instance, 30*time.Second)
 	if third.Generation != first.Generation {
 		t.Errorf("generation %d after kill -9 and a return, was %d", third.Generation, first.Generation)
 	}
 }
 
-func joinStatic(ctx context.Context, t testing.TB, n *node, group, instance string) *kmsg.JoinGroupResponse {
+func joinStatic(ctx context.Context, t testing.TB, n *node, group, instance string, session time.Duration) *kmsg.JoinGroupResponse {
 	t.Helper()
-	join := joinRequest(group, 30*time.Second)
+	join := joinRequest(group, session)
 	join.InstanceID = &instance
 	resp, err := join.RequestWith(ctx, brokerOne{n.client()})
 	if err != nil || resp.ErrorCode != 0 {
