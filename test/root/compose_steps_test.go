@@ -217,8 +217,8 @@ func logs(t *testing.T, c testcontainers.Container) string {
 	return string(text)
 }
 
-// recreate stops the broker as docker stop does, beside a consumer whose fetch is parked, and makes a new container on
-// the same volume.
+// recreate stops the broker as docker stop does, beside a consumer whose fetch is parked, removes all containers and
+// makes new ones on the same named volumes.
 func recreate(t *testing.T, c *client.Client) {
 	consumer := hostClient(t, kgo.ConsumeTopics(hostTopic), kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
 		kgo.FetchMaxWait(30*time.Second))
@@ -236,7 +236,8 @@ func recreate(t *testing.T, c *client.Client) {
 	if state := inspect(t, c, old).State; state.ExitCode != 0 {
 		t.Errorf("exit code %d after docker stop, want 0", state.ExitCode)
 	}
-	compose(t, "up", "-d", "--no-deps", "--force-recreate", "pgbroker")
+	compose(t, "down")
+	compose(t, "up", "-d")
 	replaced := service(t, c, "pgbroker")
 	if replaced == old {
 		t.Fatal("the container was not replaced")
