@@ -58,10 +58,17 @@ func TestEverythingAtOnce(t *testing.T) {
 			if err := s.checkpoint(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if _, _, err := l.MaxTimestamp(BoundHigh); err != nil && !errors.Is(err, ErrStorage) {
+			l.Producers()
+		}
+	})
+	reading.Go(func() {
+		for !produced.Load() {
+			if _, _, err := l.MaxTimestamp(BoundHigh); err != nil {
 				t.Error(err)
 			}
-			l.Producers()
+			if _, _, err := l.OffsetForTime(time.Now().UnixMilli()-20, BoundHigh); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	working.Wait()

@@ -73,19 +73,22 @@ func (l *Log) secure() error {
 	l.tidyMu.Lock()
 	defer l.tidyMu.Unlock()
 	l.pos.Lock()
+	if err := l.usableLocked(); err != nil { // deleted meanwhile: its name may be another log's by now
+		l.pos.Unlock()
+		return err
+	}
 	point, segs, t, termsDirty := l.durable, l.segments, l.terms.truncateEnd(l.end), l.termsDirty
 	l.termsDirty = false
 	l.pos.Unlock()
-	if err := l.syncSealed(segs); err != nil {
-		return err
+	err := l.syncSealed(segs)
+	if err == nil && termsDirty {
+		err = vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), encodeTerms(t))
 	}
-	if termsDirty {
-		if err := vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), encodeTerms(t)); err != nil {
-			l.pos.Lock()
-			l.termsDirty = true
-			l.pos.Unlock()
-			return err
-		}
+	if err != nil {
+		l.pos.Lock()
+		l.termsDirty = l.termsDirty || termsDirty
+		l.pos.Unlock()
+		return err
 	}
 	l.setPoint(point)
 	return nil
@@ -253,7 +256,7 @@ func (l *Log) discardSegments(gone []*segment, delay time.Duration) error {
 				return err
 			}
 		}
-		l.store.handles.rename(&seg.file, seg.file.path+deletedSuffix)
+		l.store.handles.rename(&seg.file, seg.stem+logSuffix+deletedSuffix)
 		l.store.log.Info("segment deleted", "topic", l.topic, "partition", l.partition, "offset", seg.base)
 		for _, path := range removed {
 			var files []*handle

@@ -3,7 +3,6 @@ package segstore
 import (
 	"errors"
 	"io/fs"
-	"strings"
 	"sync"
 
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
@@ -62,9 +61,8 @@ func (c *indexCache) get(s *segment) (offsetIndex, timeIndex, error) {
 // load reads the index files. If they are missing or make no sense, an index
 // made from the batch headers takes their place in memory.
 func (c *indexCache) load(s *segment, size, end int64) (*loadedIndex, error) {
-	stem := strings.TrimSuffix(s.file.path, logSuffix)
-	offsets, err1 := c.fs.ReadFile(stem + indexSuffix)
-	times, err2 := c.fs.ReadFile(stem + timeSuffix)
+	offsets, err1 := c.fs.ReadFile(s.stem + indexSuffix)
+	times, err2 := c.fs.ReadFile(s.stem + timeSuffix)
 	x := &loadedIndex{segment: s, offsets: offsets, times: times}
 	if err1 == nil && err2 == nil && x.offsets.sane(size) && x.times.sane(end-s.base) {
 		return x, nil

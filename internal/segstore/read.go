@@ -26,6 +26,9 @@ func (l *Log) Read(from int64, max int, upTo Bound, minOne bool) (Records, error
 		if errors.Is(err, fs.ErrNotExist) && w.moved() {
 			continue // deleted or replaced meanwhile: see what is there now
 		}
+		if cause := l.usable(); cause != nil { // the log itself was deleted
+			return nil, l.wrap("read", cause)
+		}
 		if !errors.Is(err, ErrCorrupt) {
 			err = fmt.Errorf("%w: %w", ErrStorage, err)
 		}

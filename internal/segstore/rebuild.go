@@ -65,7 +65,7 @@ func (r *recovery) reindex(seg *segment) error {
 	}
 	end := seg.end
 	twin := newSegment(r.log.dir, seg.base, r.log.store.now(), 0)
-	twin.file.path, twin.modified = seg.file.path, seg.modified
+	twin.modified = seg.modified
 	good, err := r.readBatches(seg, twin, &state, nil)
 	if err != nil {
 		return err

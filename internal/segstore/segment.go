@@ -45,6 +45,7 @@ func parseSegmentFile(name string) (base int64, suffix string, ok bool) {
 // and loads them when they are asked for.
 type segment struct {
 	base   int64
+	stem   string // of its files' names: they stand until the segment is deleted
 	file   handle
 	jitter time.Duration // taken off segment.ms
 
@@ -68,7 +69,8 @@ type segment struct {
 }
 
 func newSegment(dir string, base int64, now time.Time, jitter time.Duration) *segment {
-	s := &segment{base: base, file: handle{path: segmentFile(dir, base, logSuffix)}, end: base,
+	stem := segmentFile(dir, base, "")
+	s := &segment{base: base, stem: stem, file: handle{path: stem + logSuffix}, end: base,
 		maxTimestamp: noTimestamp, maxOffset: base, firstTime: noTimestamp, created: now, modified: now}
 	if jitter > 0 {
 		s.jitter = rand.N(jitter)
@@ -159,7 +161,7 @@ func (s *segment) abortedIn(fsys vfs.FS) ([]abortedTxn, error) {
 	if !sealed || !has {
 		return list, nil
 	}
-	data, err := fsys.ReadFile(strings.TrimSuffix(s.file.path, logSuffix) + abortedSuffix)
+	data, err := fsys.ReadFile(s.stem + abortedSuffix)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +176,7 @@ func (s *segment) save(fsys vfs.FS, sync bool) error {
 	index, times, aborted := s.index, s.times, s.aborted
 	s.mu.Unlock()
 	write := func(suffix string, data []byte) error {
-		path := strings.TrimSuffix(s.file.path, logSuffix) + suffix
+		path := s.stem + suffix
 		if sync {
 			return vfs.WriteFileSynced(fsys, path, data)
 		}

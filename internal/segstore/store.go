@@ -194,6 +194,9 @@ func (l *Log) shut() error {
 	if err == nil {
 		err = l.saveEnd()
 	}
+	if errors.Is(err, ErrClosed) { // deleted meanwhile
+		return nil
+	}
 	l.mu.Lock()
 	l.closeLocked()
 	l.mu.Unlock()
@@ -209,6 +212,9 @@ func (l *Log) shut() error {
 func (l *Log) saveEnd() error {
 	l.tidyMu.Lock()
 	defer l.tidyMu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
 	active := l.segments[len(l.segments)-1]
 	if l.saved == (savedEnd{active.base, l.end}) {
 		return nil // as it was found

@@ -2,6 +2,7 @@ package segstore
 
 import (
 	"errors"
+	"io/fs"
 )
 
 // OffsetForTime is the first record, by offset, at or after timestamp ms
@@ -9,10 +10,13 @@ import (
 // bound. It is exact to the record also inside a compressed batch, which is
 // inflated for that.
 func (l *Log) OffsetForTime(timestampMs int64, upTo Bound) (pos TimedOffset, found bool, err error) {
-	s, err := l.searchTimes(upTo)
-	for i := 0; err == nil && i < len(s.segs) && !found; i++ {
-		pos, found, err = s.firstAt(s.segs[i], timestampMs)
-	}
+	err = l.searchTimes(upTo, func(s *timeSearch) (err error) {
+		found = false
+		for i := 0; err == nil && i < len(s.segs) && !found; i++ {
+			pos, found, err = s.firstAt(s.segs[i], timestampMs)
+		}
+		return err
+	})
 	if err != nil {
 		return TimedOffset{}, false, l.wrap("offset for time", err)
 	}
@@ -22,21 +26,27 @@ func (l *Log) OffsetForTime(timestampMs int64, upTo Bound) (pos TimedOffset, fou
 // MaxTimestamp is the record with the largest timestamp, the earliest on ties;
 // found is false in an empty log and where no record has a timestamp.
 func (l *Log) MaxTimestamp(upTo Bound) (pos TimedOffset, found bool, err error) {
-	s, err := l.searchTimes(upTo)
-	best, at := int64(noTimestamp), int64(-1)
-	var in *segment
-	for i := 0; err == nil && i < len(s.segs); i++ {
-		var ts, offset int64
-		if ts, offset, err = s.largest(s.segs[i]); ts > best {
-			best, at, in = ts, offset, s.segs[i]
+	err = l.searchTimes(upTo, func(s *timeSearch) error {
+		found = false
+		best, at := int64(noTimestamp), int64(-1)
+		var in *segment
+		for _, seg := range s.segs {
+			ts, offset, err := s.largest(seg)
+			if err != nil {
+				return err
+			}
+			if ts > best {
+				best, at, in = ts, offset, seg
+			}
 		}
-	}
-	if err == nil && in != nil {
-		err = s.batches(in, at, func(h *BatchHeader, raw []byte) bool {
+		if in == nil {
+			return nil
+		}
+		return s.batches(in, at, func(h *BatchHeader, raw []byte) bool {
 			pos, found = s.recordIn(h, raw, best)
 			return false
 		})
-	}
+	})
 	if err != nil {
 		return TimedOffset{}, false, l.wrap("max timestamp", err)
 	}
@@ -50,11 +60,23 @@ type timeSearch struct {
 	start, bound int64
 }
 
-func (l *Log) searchTimes(upTo Bound) (*timeSearch, error) {
-	l.pos.Lock()
-	defer l.pos.Unlock()
-	s := &timeSearch{log: l, segs: segmentsFrom(l.segments, l.start), start: l.start, bound: l.boundLocked(upTo)}
-	return s, l.usableLocked()
+// searchTimes runs search on the log as it is now, and again if a segment that it needs was deleted meanwhile.
+func (l *Log) searchTimes(upTo Bound, search func(*timeSearch) error) error {
+	for {
+		l.pos.Lock()
+		s := &timeSearch{log: l, segs: segmentsFrom(l.segments, l.start), start: l.start, bound: l.boundLocked(upTo)}
+		err := l.usableLocked()
+		l.pos.Unlock()
+		if err != nil {
+			return err
+		}
+		if err = search(s); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if l.usable() == nil && segmentsFrom(l.list(), s.start)[0] == s.segs[0] {
+			return err // no: a file is missing
+		}
+	}
 }
 
 // firstAt finds the first record at or after ts in one segment.
