@@ -206,3 +206,46 @@ func (b *testBroker) fetchOne(version int16, r *kmsg.FetchRequest) kmsg.FetchRes
 	}
 	return resp.Topics[0].Partitions[0]
 }
+
+// openTransaction appends one record of a transaction that stays open, as a producer with a coordinator would.
+func (b *testBroker) openTransaction(topic string, producer int64, at int64) {
+	b.t.Helper()
+	b.appendRaw(topic, batchOf{producer: producer + 1, attrs: 0x10, times: []int64{at}}.bytes(b.t))
+}
+
+// endTransaction appends its marker.
+func (b *testBroker) endTransaction(topic string, producer int64, commit bool) {
+	b.t.Helper()
+	lead := b.leader(topic, 0)
+	done, err := lead.log.AppendMarker(producer, 0, commit, 1, lead.row.Term)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.awaitHigh(lead, done.LastOffset+1)
+}
+
+// appendRaw writes one batch past the request handler.
+func (b *testBroker) appendRaw(topic string, raw []byte) {
+	b.t.Helper()
+	lead := b.leader(topic, 0)
+	batch, err := segstore.ParseBatch(raw)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	done, err := lead.log.AppendLeader(batch, lead.row.Term)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.awaitHigh(lead, done.LastOffset+1)
+}
+
+func (b *testBroker) awaitHigh(lead *leadership, offset int64) {
+	b.t.Helper()
+	woken := make(chan struct{})
+	defer lead.log.Watch(segstore.BoundHigh, offset, func() { close(woken) })()
+	select {
+	case <-woken:
+	case <-time.After(10 * time.Second):
+		b.t.Fatal("the high watermark does not move")
+	}
+}
