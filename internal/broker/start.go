@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -65,13 +66,21 @@ func (b *Broker) openTerms(r meta.Registered) error {
 	for _, row := range b.state.Rows() {
 		known[partitionKey{row.TopicID, row.Partition}] = true
 	}
-	if err := b.applyLocked(r.Catalog, known); err != nil {
+	if err := b.setStraysAside(r.Catalog); err != nil {
 		return err
 	}
-	next := b.catalog.Load()
+	return b.applyLocked(r.Catalog, known)
+}
+
+// setStraysAside renames the directories of logs that no topic owns. It comes before new logs are made, one of which may
+// have the name of a topic that was deleted.
+func (b *Broker) setStraysAside(m meta.Catalog) error {
+	partitions := make(map[meta.UUID]int, len(m.Topics))
+	for i := range m.Topics {
+		partitions[m.Topics[i].ID] = len(m.Topics[i].Partitions)
+	}
 	for _, log := range b.segments.Logs() {
-		t, ok := next.topicByID(log.ID())
-		if ok && int(log.Partition()) < len(t.partitions) {
+		if int(log.Partition()) < partitions[log.ID()] {
 			continue
 		}
 		b.log.Warn("a log that no topic owns is kept aside", "topic", log.Topic(), "partition", log.Partition())
@@ -116,19 +125,19 @@ func (b *Broker) applyLocked(m meta.Catalog, known map[partitionKey]bool) error 
 			won = append(won, row)
 		}
 	}
+	gone := b.closeDeleted(last, next) // first: a topic of the same name may be among the new ones
 	if err := b.openWon(next, won, known); err != nil {
 		return err
 	}
 	b.catalog.Store(next)
-	if last != nil {
-		b.dropDeleted(last, next)
-	}
+	b.forgetDeleted(gone)
 	return nil
 }
 
 // openWon creates what is missing, writes the state file once for all rows and opens their terms.
 func (b *Broker) openWon(next *catalog, won []meta.Partition, known map[partitionKey]bool) error {
 	logs := make([]*segstore.Log, len(won))
+	opened := make(map[partitionKey]bool, len(won))
 	for i, row := range won {
 		t := next.byID[row.TopicID]
 		log, ok := b.segments.Get(row.TopicID, row.Partition)
@@ -147,9 +156,12 @@ func (b *Broker) openWon(next *catalog, won []meta.Partition, known map[partitio
 				continue
 			}
 		}
-		logs[i] = log
+		logs[i], opened[partitionKey{row.TopicID, row.Partition}] = log, true
 	}
-	if err := b.state.Put(won); err != nil {
+	// What has no log is not noted: a later start would take the log for lost.
+	if err := b.state.Put(slices.DeleteFunc(slices.Clone(won), func(row meta.Partition) bool {
+		return !opened[partitionKey{row.TopicID, row.Partition}]
+	})); err != nil {
 		return err
 	}
 	for i, row := range won {
@@ -165,15 +177,16 @@ func (b *Broker) openWon(next *catalog, won []meta.Partition, known map[partitio
 	return nil
 }
 
-// dropDeleted ends and removes what the new catalog no longer has.
-func (b *Broker) dropDeleted(last, next *catalog) {
-	var gone []meta.UUID
+// closeDeleted ends the partitions of topics that the new catalog no longer has, removes their logs, and returns the topics.
+func (b *Broker) closeDeleted(last, next *catalog) (gone []*topic) {
+	if last == nil {
+		return nil
+	}
 	for id, t := range last.byID {
 		if _, ok := next.byID[id]; ok {
 			continue
 		}
-		gone = append(gone, id)
-		b.metrics.retire(t.counters)
+		gone = append(gone, t)
 		for _, p := range t.partitions {
 			p.end(errUnknownTopic)
 			if err := b.segments.Delete(id, p.key.partition); err != nil {
@@ -181,14 +194,24 @@ func (b *Broker) dropDeleted(last, next *catalog) {
 			}
 		}
 	}
+	return gone
+}
+
+// forgetDeleted takes deleted topics out of everything else.
+func (b *Broker) forgetDeleted(gone []*topic) {
 	if len(gone) == 0 {
 		return
 	}
-	if err := b.state.Drop(gone); err != nil {
+	ids := make([]meta.UUID, len(gone))
+	for i, t := range gone {
+		ids[i] = t.id
+		b.metrics.retire(t.counters)
+	}
+	if err := b.state.Drop(ids); err != nil {
 		b.log.Error("the state file could not be written", "err", err)
 	}
 	if b.groups != nil {
-		b.groups.TopicsDeleted(gone)
+		b.groups.TopicsDeleted(ids)
 	}
 }
 
