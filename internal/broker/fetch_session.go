@@ -118,9 +118,10 @@ func (c *sessionCache) advance(req *kmsg.FetchRequest) (*fetchSession, []fetchPa
 	if req.SessionEpoch != s.epoch {
 		return nil, nil, errSessionEpoch
 	}
-	if s.epoch++; s.epoch == maxSessionEpoch {
-		s.epoch = 1
+	if s.epoch == maxSessionEpoch {
+		s.epoch = 0 // the initial epoch is left out
 	}
+	s.epoch++
 	s.updateLocked(req)
 	if s.parts.Len() == 0 {
 		c.end(s.id)
