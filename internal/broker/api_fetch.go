@@ -123,7 +123,7 @@ func (c *fetchCall) try() {
 
 // watch asks every partition to wake the call when its bound moves. A wake may come before watch returns.
 func (c *fetchCall) watch(results []fetchResult) {
-	var cancels []func()
+	cancels, wake := make([]func(), 0, len(results)), c.wake
 	for i := range results {
 		r := &results[i]
 		if r.watch == nil {
@@ -133,7 +133,7 @@ func (c *fetchCall) watch(results []fetchResult) {
 		if c.upTo == segstore.BoundStable {
 			next = r.offsets.Stable + 1
 		}
-		cancels = append(cancels, r.watch.Watch(c.upTo, next, c.wake))
+		cancels = append(cancels, r.watch.Watch(c.upTo, next, wake))
 	}
 	c.mu.Lock()
 	if c.parked {
