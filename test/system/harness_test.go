@@ -6,9 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,21 +185,6 @@ func (n *node) stop() (time.Duration, error) {
 	case <-time.After(20 * time.Second):
 		return time.Since(began), fmt.Errorf("still running after SIGTERM")
 	}
-}
-
-// get reads a page of the HTTP address.
-func (n *node) get(path string) (int, string) {
-	n.t.Helper()
-	resp, err := http.Get(n.httpURL + path)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
 }
 
 // client makes a franz-go client of this broker that is closed with the test.

@@ -81,9 +81,9 @@ func TestKillNine(t *testing.T) {
 				g.awaitProgress(20 * time.Second)
 			}
 			p.finish(t)
+			v := l.verify(t, n, topic)
 			g.awaitEnd(l.ackedCount())
 			g.check(before)
-			v := l.verify(t, n, topic)
 			t.Logf("%d acknowledged, %d found", l.ackedCount(), v.found)
 		})
 	}

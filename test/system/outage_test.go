@@ -107,12 +107,12 @@ func (o outage) run(t *testing.T) {
 			t.Errorf("%s without %s", gap, []string{"an acknowledgement", "records (first group)", "records (second group)"}[i%3])
 		}
 	}
+	v := l.verify(t, n, topic)
 	for i, g := range groups {
 		g.awaitEnd(l.ackedCount())
 		g.check(before[i])
 	}
 	health.check()
-	v := l.verify(t, n, topic)
 	t.Logf("%d acknowledged, %d found; longest gaps: acknowledgements %s, readers %s and %s; /readyz after %s, all commits after %s",
 		l.ackedCount(), v.found, gaps[0], gaps[1], gaps[2], ready, landed)
 	select {

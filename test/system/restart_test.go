@@ -34,9 +34,9 @@ func TestStopAndRestartKeepsGroups(t *testing.T) {
 		g.awaitProgress(20 * time.Second)
 	}
 	p.finish(t)
+	l.verify(t, n, topic)
 	g.awaitEnd(l.ackedCount())
 	g.check(before)
-	l.verify(t, n, topic)
 }
 
 // TestStaticMemberOutlivesRestarts: a static member that comes back with an empty id takes over its former self without
