@@ -172,7 +172,7 @@ type node struct {
 
 // serveArgs are the arguments of a serve with a directory and free ports of its own. Later settings win.
 func serveArgs(url, dir string, set ...string) []string {
-	args := []string{"serve"}
+	args := []string{"serve", "--log-level", "debug"}
 	for _, s := range append([]string{"postgres.url=" + url, "log.dirs=" + dir, "listeners=PLAINTEXT://127.0.0.1:0", "http.listen=127.0.0.1:0", "group.initial.rebalance.delay.ms=0"}, set...) {
 		args = append(args, "--set", s)
 	}
