@@ -10,7 +10,7 @@ import (
 // Join asks for a place in the group's next generation; done may take as long as the rebalance timeout of its
 // members. Byte slices of the request are copied.
 func (g *Groups) Join(r JoinRequest, done func(JoinReply)) {
-	c := &call{group: r.Group, answer: func(body any, err error) {
+	c := &call{group: r.Group, gathers: true, answer: func(body any, err error) {
 		if err != nil {
 			done(JoinReply{Err: err, MemberID: r.MemberID, Generation: -1})
 			return
@@ -36,7 +36,7 @@ func (g *Groups) Join(r JoinRequest, done func(JoinReply)) {
 // Sync asks for the member's assignment; the leader's is stored before anybody is answered. The assignments are
 // copied when they are taken over, so they must stay as they are until done.
 func (g *Groups) Sync(r SyncRequest, done func(SyncReply)) {
-	c := &call{group: r.Group, answer: func(body any, err error) {
+	c := &call{group: r.Group, gathers: true, answer: func(body any, err error) {
 		if err != nil {
 			done(SyncReply{Err: err})
 			return

@@ -187,8 +187,8 @@ func (g *Groups) lost() {
 // member expires.
 func (g *Groups) SetStoreUp(up bool) { g.health.setUp(time.Now(), up) }
 
-// Release answers requests that wait for members with ErrNotCoordinator, and refuses new ones; what waits for Postgres
-// goes on. It comes before Close, which would not let the answers of commits under way be written first.
+// Release answers requests that wait for members with ErrNotCoordinator, and refuses new ones; heartbeats, commits
+// and reads go on. It comes before Close, which would not let the answers of commits under way be written first.
 func (g *Groups) Release(ctx context.Context) {
 	if g.running.Load() {
 		g.stopShards(ctx)

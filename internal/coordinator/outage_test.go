@@ -178,11 +178,11 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Release answers who waits for members at once, refuses what comes after, and lets a commit that is under way get its
-// answer.
+// Release answers who waits for members at once, refuses who would wait after it, and goes on with the rest.
 func TestRelease(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *shell) {
 		a, b := s.stableGroup("g")
+		steady, _ := s.stableGroup("h")
 		joining := make(chan JoinReply, 1)
 		s.groups.Join(joinRequest("g", a), func(r JoinReply) { joining <- r })
 		settle()
@@ -198,11 +198,19 @@ func TestRelease(t *testing.T) {
 		default:
 			t.Error("the join still waits")
 		}
-		if err := s.heartbeat("g", a, 1); !errors.Is(err, ErrNotCoordinator) {
+		if err := s.heartbeat("h", steady, 1); err != nil {
 			t.Errorf("heartbeat after Release: %v", err)
+		}
+		s.groups.Join(joinRequest("h", steady), func(r JoinReply) { joining <- r })
+		if r := <-joining; !errors.Is(r.Err, ErrNotCoordinator) {
+			t.Errorf("join after Release: %+v", r)
 		}
 		if r := <-commit; r.Err != nil {
 			t.Errorf("commit: %+v", r)
+		}
+		s.groups.CommitOffsets(commitRequest("h", steady, 1, 6), func(r CommitReply) { commit <- r })
+		if r := <-commit; r.Err != nil {
+			t.Errorf("commit after Release: %+v", r)
 		}
 	})
 }

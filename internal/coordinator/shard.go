@@ -16,6 +16,7 @@ type call struct {
 	answer func(body any, err error)               // once
 	// Reads and heartbeats do not wait for a decision that is being stored.
 	immediate bool
+	gathers   bool // may wait for other members: a Join or Sync
 
 	to       token
 	answered bool
@@ -136,7 +137,8 @@ func (s *shard) lose() {
 	s.entries, s.wakes, s.waiting, s.idle = map[string]*entry{}, nil, nil, 0
 }
 
-// stop answers requests that wait for members, and refuses new ones; what is on its way to Postgres may arrive.
+// stop answers requests that wait for members, and refuses new ones of that kind. Others get their usual answer: a client
+// that hears of another coordinator while this one is away may join anew, with a rebalance for all. What is on its way to Postgres may arrive.
 func (s *shard) stop() {
 	s.closed = true
 	for _, e := range s.entries {
@@ -155,7 +157,7 @@ func (s *shard) stop() {
 
 // handle decides a request now, or queues it behind a decision about its group that is being stored.
 func (s *shard) handle(now time.Time, c *call) {
-	if !s.ours || s.closed {
+	if !s.ours || s.closed && c.gathers {
 		c.finish(nil, ErrNotCoordinator)
 		return
 	}
