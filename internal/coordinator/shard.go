@@ -138,7 +138,8 @@ func (s *shard) lose() {
 }
 
 // stop answers requests that wait for members, and refuses new ones of that kind. Others get their usual answer: a client
-// that hears of another coordinator while this one is away may join anew, with a rebalance for all. What is on its way to Postgres may arrive.
+// that hears of another coordinator while this one is away may join anew, with a rebalance for all. What is on its way to
+// Postgres may arrive.
 func (s *shard) stop() {
 	s.closed = true
 	for _, e := range s.entries {

@@ -228,9 +228,13 @@ func (s *shell) stored(group string) meta.ShardRows {
 func (s *shell) stableGroup(group string) (a, b string) {
 	s.t.Helper()
 	replies := make(chan JoinReply, 2)
+	// The shard stands still until both are there: the first one alone would be a generation of its own.
+	both := make(chan struct{})
+	s.groups.shards[meta.ShardOf(group)].box.put(func(time.Time) { <-both })
 	for range 2 {
 		s.groups.Join(joinRequest(group, ""), func(r JoinReply) { replies <- r })
 	}
+	close(both)
 	r1, r2 := <-replies, <-replies
 	if r1.Err != nil || r2.Err != nil || r1.Generation != r2.Generation {
 		s.t.Fatalf("join: %+v %+v", r1, r2)
