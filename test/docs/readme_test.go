@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -116,7 +115,6 @@ func startDev(t *testing.T, dir, kafka, http string) {
 	t.Helper()
 	cmd := exec.Command("bin/pgbroker", "dev", "--kafka-port", kafka, "--http-port", http)
 	cmd.Dir = dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
