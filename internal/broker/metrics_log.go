@@ -10,6 +10,7 @@ import (
 
 // LogMetrics observes the log directory (segstore.Observer). It is made before the directory is opened.
 type LogMetrics struct {
+	cleanerMetrics
 	dir      string
 	flushes  *window
 	seconds  prometheus.Histogram
@@ -63,6 +64,7 @@ func (m *LogMetrics) Collect(ch chan<- prometheus.Metric) {
 		out.put(seriesFlushTime, float64(q)/float64(time.Millisecond), jmxLabels[i])
 	}
 	out.put(seriesFlushCount, float64(count))
+	m.collect(ch)
 }
 
 // The quantiles of Kafka's histograms, spelled as the JMX exporter's rules do.

@@ -82,6 +82,19 @@ type LogConfig struct {
 	TimestampBeforeMax time.Duration // message.timestamp.before.max.ms
 	TimestampAfterMax  time.Duration // message.timestamp.after.max.ms
 	Compression        string        // compression.type; "producer" stores what came
+	MinDirtyRatio      float64       // min.cleanable.dirty.ratio
+	MinCompactionLag   time.Duration // min.compaction.lag.ms
+	MaxCompactionLag   time.Duration // max.compaction.lag.ms, 0 or MaxInt64 ns never
+	DeleteRetention    time.Duration // delete.retention.ms
+}
+
+// rollAge is how old the active segment may grow: compaction leaves it alone,
+// so max.compaction.lag.ms ends it too (Kafka's LogConfig.maxSegmentMs).
+func (c *LogConfig) rollAge() time.Duration {
+	if c.Compact && c.MaxCompactionLag > 0 {
+		return min(c.SegmentAge, c.MaxCompactionLag)
+	}
+	return c.SegmentAge
 }
 
 // Options of a Store.
@@ -96,12 +109,34 @@ type Options struct {
 	RetentionEvery  time.Duration // log.retention.check.interval.ms
 	CheckpointEvery time.Duration // recovery points, log starts (log.flush.offset.checkpoint.interval.ms)
 	ProducerExpiry  time.Duration // producer.id.expiration.ms
+	Cleaner         CleanerOptions
+}
+
+// CleanerOptions are the log.cleaner.* settings; the zero value compacts nothing.
+type CleanerOptions struct {
+	Enable         bool          // log.cleaner.enable
+	BufferBytes    int64         // log.cleaner.dedupe.buffer.size: the largest table of keys
+	BytesPerSecond float64       // log.cleaner.io.max.bytes.per.second, read and written; 0 without limit
+	Backoff        time.Duration // log.cleaner.backoff.ms: how often to look when nothing is dirty
 }
 
 // Observer sees what metrics need. Calls are brief and may overlap.
 type Observer interface {
 	Flushed(took time.Duration, logs int, err error) // one shared fsync round
 	Failed(topic string, partition int32, err error) // a log failed for good
+	Cleaned(CleanResult)                             // a log was compacted, or could not be
+	Dirtiest(ratio float64, uncleanable int)         // the cleaner looked: the largest dirty share, logs it gave up on
+}
+
+// CleanResult is the outcome of compacting one log once.
+type CleanResult struct {
+	Topic         string
+	Partition     int32
+	From, To      int64 // the offsets that were dirty and are not any more
+	Read, Written int64 // bytes
+	Records, Kept int   // records seen in the rewritten segments, and how many of them stay
+	Took          time.Duration
+	Err           error // why it ended early; the log is left as it was
 }
 
 // MetaProperties is the file meta.properties (Kafka's MetaProperties, version 1).

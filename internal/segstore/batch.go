@@ -33,6 +33,7 @@ const (
 	attrLogAppendTime = 0x08
 	attrTransactional = 0x10
 	attrControl       = 0x20
+	attrDeleteHorizon = 0x40 // base timestamp is when tombstones or the marker may go (KIP-534)
 )
 
 const (

@@ -18,6 +18,7 @@ const (
 	lockFile          = ".lock"
 	recoveryPointFile = "recovery-point-offset-checkpoint"
 	logStartFile      = "log-start-offset-checkpoint"
+	cleanerFile       = "cleaner-offset-checkpoint"
 	termFile          = "leader-epoch-checkpoint"
 	partitionFile     = "partition.metadata"
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -184,6 +185,9 @@ func (l *Log) retain(now time.Time) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
+	if err := l.settleSwaps(); err != nil {
+		return err
+	}
 	cfg := l.cfg.Load()
 	l.mu.Lock()
 	n := l.expiredLocked(cfg, now)
@@ -244,29 +248,52 @@ func (l *Log) discardSegments(gone []*segment, delay time.Duration) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	fsys := l.store.fs
 	for _, seg := range gone {
-		var removed []string
-		for _, suffix := range [...]string{logSuffix, indexSuffix, timeSuffix, abortedSuffix, snapshotSuffix} {
-			path := segmentFile(l.dir, seg.base, suffix)
-			switch err := fsys.Rename(path, path+deletedSuffix); {
-			case err == nil:
-				removed = append(removed, path+deletedSuffix)
-			case !errors.Is(err, fs.ErrNotExist):
-				return err
-			}
+		if err := l.retireFiles(seg, append(slices.Clone(segmentSuffixes), snapshotSuffix), delay); err != nil {
+			return err
 		}
-		l.store.handles.rename(&seg.file, seg.stem+logSuffix+deletedSuffix)
 		l.store.log.Info("segment deleted", "topic", l.topic, "partition", l.partition, "offset", seg.base)
-		for _, path := range removed {
-			var files []*handle
-			if strings.HasSuffix(path, logSuffix+deletedSuffix) {
-				files = []*handle{&seg.file}
-			}
-			l.store.discard(path, delay, files)
-		}
 	}
-	return fsys.SyncDir(l.dir)
+	return l.store.fs.SyncDir(l.dir)
+}
+
+// retireFiles renames files of a segment and has them removed after delay.
+func (l *Log) retireFiles(seg *segment, suffixes []string, delay time.Duration) error {
+	for _, suffix := range suffixes {
+		path := seg.stem + suffix
+		away := path + deletedSuffix
+		if suffix == logSuffix {
+			l.store.dropTrash(away)
+		}
+		if err := l.store.fs.Rename(path, away); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		var files []*handle
+		if suffix == logSuffix {
+			files = []*handle{&seg.file}
+			l.store.handles.rename(&seg.file, away)
+		}
+		l.store.discard(away, delay, files)
+	}
+	return nil
+}
+
+// dropTrash gives up a path that waits to be removed: a later file is about to
+// take it. Who has the older one open may finish, others look again.
+func (s *Store) dropTrash(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trash = slices.DeleteFunc(s.trash, func(d discard) bool {
+		if d.path != path {
+			return false
+		}
+		for _, h := range d.files {
+			s.handles.drop(h)
+		}
+		return true
+	})
 }
 
 // discard has a path removed after delay.
@@ -286,15 +313,15 @@ func (s *Store) emptyTrash(now time.Time) {
 			keep = append(keep, d)
 		} else {
 			due = append(due, d)
+			for _, h := range d.files {
+				s.handles.drop(h) // with s.mu: see dropTrash
+			}
 		}
 	}
 	clear(s.trash[len(keep):])
 	s.trash = keep
 	s.mu.Unlock()
 	for _, d := range due {
-		for _, h := range d.files {
-			s.handles.drop(h)
-		}
 		if err := s.fs.RemoveAll(d.path); err != nil {
 			s.log.Warn("cannot remove", "path", d.path, "err", err)
 		}

@@ -44,9 +44,15 @@ func (c *indexCache) get(s *segment) (offsetIndex, timeIndex, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	c.put(x)
+	return x.offsets, x.times, nil
+}
+
+// put keeps a segment's indexes until there are too many bytes.
+func (c *indexCache) put(x *loadedIndex) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.cached.Store(x)
+	x.segment.cached.Store(x)
 	c.fifo = append(c.fifo, x)
 	c.bytes += len(x.offsets) + len(x.times)
 	for c.bytes > indexCacheBytes && len(c.fifo) > 1 {
@@ -55,7 +61,6 @@ func (c *indexCache) get(s *segment) (offsetIndex, timeIndex, error) {
 		c.bytes -= len(old.offsets) + len(old.times)
 		c.fifo[0], c.fifo = nil, c.fifo[1:]
 	}
-	return x.offsets, x.times, nil
 }
 
 // load reads the index files. If they are missing or make no sense, an index
@@ -64,7 +69,8 @@ func (c *indexCache) load(s *segment, size, end int64) (*loadedIndex, error) {
 	offsets, err1 := c.fs.ReadFile(s.stem + indexSuffix)
 	times, err2 := c.fs.ReadFile(s.stem + timeSuffix)
 	x := &loadedIndex{segment: s, offsets: offsets, times: times}
-	if err1 == nil && err2 == nil && x.offsets.sane(size) && x.times.sane(end-s.base) {
+	replaced := s.gone.Load() // then those may be the files of the segment in its place
+	if !replaced && err1 == nil && err2 == nil && x.offsets.sane(size) && x.times.sane(end-s.base) {
 		return x, nil
 	}
 	for _, err := range [...]error{err1, err2} {

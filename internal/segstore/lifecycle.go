@@ -132,6 +132,7 @@ func (s *Store) retire(id TopicID, partition int32, suffix string) (*Log, string
 	s.fileMu.Lock()
 	delete(s.points, l.name())
 	delete(s.starts, l.name())
+	delete(s.cleaned, l.name())
 	s.stale[l.name()] = true
 	s.fileMu.Unlock()
 	return l, path, nil

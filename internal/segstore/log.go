@@ -32,6 +32,7 @@ type Log struct {
 	writer vfs.File   // of the active segment, nil when its handle is given back
 	idle   bool       // no append since the last look of the housekeeper
 	saved  savedEnd   // what the files of the last clean stop describe
+	swaps  []*swap    // pending, guarded by tidyMu
 
 	queued atomic.Bool // waits for a flush
 
@@ -54,6 +55,7 @@ type Log struct {
 	pending    pending
 	progress   func()      // see OnProgress
 	segments   []*segment  // * never empty while open, sorted, replaced as a whole
+	rebuilds   int         // how often the log was read anew after truncation
 	timedFlush atomic.Bool // a flush.ms deadline is set
 }
 

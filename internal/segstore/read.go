@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
 
 // Read returns whole batches from the one that contains from, up to the bound,
@@ -57,8 +59,7 @@ func (w *window) open(upTo Bound) error {
 
 // moved says whether the log has other segments now than when the window was opened.
 func (w *window) moved() bool {
-	now := segmentsFrom(w.log.list(), w.from)
-	return len(now) == 0 || len(w.segs) == 0 || now[0] != w.segs[0]
+	return w.log.stale(w.segs)
 }
 
 // window is one read in progress.
@@ -181,37 +182,56 @@ func (w *window) fit(s *segment, begin, limit int64, minOne bool) (int64, error)
 // Aborted lists aborted transactions that overlap [from, to), sorted by first
 // offset; an empty list is not nil.
 func (l *Log) Aborted(from, to int64) ([]AbortedTxn, error) {
-	l.pos.Lock()
-	err := l.usableLocked()
-	segs := segmentsFrom(l.segments, from)
-	l.pos.Unlock()
+	list, err := l.abortedWithin(from, to)
 	if err != nil {
 		return nil, l.wrap("aborted transactions", err)
 	}
-	out := []AbortedTxn{}
-	for _, s := range segs {
-		list, err := s.abortedIn(l.store.fs)
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) && from < l.Offsets().Start {
-				return out, nil // retention took the segment, and its records
-			}
-			return nil, l.wrap("aborted transactions", fmt.Errorf("%w: %w", ErrStorage, err))
-		}
-		done := false
-		for _, t := range list {
-			if t.last >= from && t.first < to {
-				out = append(out, AbortedTxn{ProducerID: t.producerID, FirstOffset: t.first})
-			}
-			if done = t.lastStable >= to; done {
-				break
-			}
-		}
-		if done {
-			break
-		}
+	out := make([]AbortedTxn, len(list))
+	for i, t := range list {
+		out[i] = AbortedTxn{ProducerID: t.producerID, FirstOffset: t.first}
 	}
 	slices.SortFunc(out, func(a, b AbortedTxn) int {
 		return cmp.Or(cmp.Compare(a.FirstOffset, b.FirstOffset), cmp.Compare(a.ProducerID, b.ProducerID))
 	})
+	return out, nil
+}
+
+// abortedWithin collects the entries of the segments from the one that holds
+// from on, again if one of them was deleted or replaced meanwhile.
+func (l *Log) abortedWithin(from, to int64) ([]abortedTxn, error) {
+	for {
+		l.pos.Lock()
+		err := l.usableLocked()
+		segs := segmentsFrom(l.segments, from)
+		l.pos.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		out, err := abortedOf(l.store.fs, segs, from, to)
+		if errors.Is(err, fs.ErrNotExist) && l.stale(segs) {
+			continue
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: %w", ErrStorage, err)
+		}
+		return out, err
+	}
+}
+
+func abortedOf(fsys vfs.FS, segs []*segment, from, to int64) (out []abortedTxn, err error) {
+	for _, s := range segs {
+		list, err := s.abortedIn(fsys)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range list {
+			if t.last >= from && t.first < to {
+				out = append(out, t)
+			}
+			if t.lastStable >= to {
+				return out, nil
+			}
+		}
+	}
 	return out, nil
 }

@@ -13,6 +13,8 @@ type recordIter struct {
 	pos   int
 	left  int32 // records to come
 	index int32 // of the current record
+	start int   // where the current record begins, with its length
+	after int   // where its timestamp delta ends
 
 	timestampDelta int64
 	offsetDelta    int32
@@ -26,6 +28,7 @@ func (it *recordIter) next() bool {
 		return false
 	}
 	it.left--
+	it.start = it.pos
 	length, ok := it.varint()
 	if !ok || length < 0 || length > int64(len(it.buf)-it.pos) {
 		return it.bad("record length is wrong")
@@ -39,6 +42,7 @@ func (it *recordIter) next() bool {
 	if it.timestampDelta, ok = it.varint(); !ok {
 		return it.bad("timestamp delta is wrong")
 	}
+	it.after = it.pos
 	if delta, ok = it.varint(); !ok || delta < 0 || delta > math.MaxInt32 {
 		return it.bad("offset delta is wrong")
 	}

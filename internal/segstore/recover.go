@@ -168,6 +168,7 @@ func (s *Store) forgetMissing() {
 	gone := func(name partitionName, _ int64) bool { return !names[name] }
 	maps.DeleteFunc(s.points, gone)
 	maps.DeleteFunc(s.starts, gone)
+	maps.DeleteFunc(s.cleaned, gone)
 }
 
 // load opens one log; nobody else uses it yet.
@@ -175,9 +176,9 @@ func (l *Log) load() error {
 	s := l.store
 	s.fileMu.Lock()
 	point, known := s.points[l.name()]
-	start := s.starts[l.name()]
+	start, cleaned := s.starts[l.name()], s.cleaned[l.name()]
 	s.fileMu.Unlock()
-	r := recovery{log: l, point: point, start: start, clean: s.cleanOK && known}
+	r := recovery{log: l, point: point, start: start, cleaned: cleaned, clean: s.cleanOK && known}
 	if err := r.run(); err != nil {
 		return err
 	}
@@ -197,6 +198,9 @@ func (l *Log) load() error {
 // list gives the segments' base offsets and the producer snapshots' offsets,
 // and removes leftovers.
 func (r *recovery) list() (bases, snapshots []int64, err error) {
+	if err := r.finishSwaps(); err != nil {
+		return nil, nil, err
+	}
 	fsys, dir := r.log.store.fs, r.log.dir
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
@@ -206,9 +210,6 @@ func (r *recovery) list() (bases, snapshots []int64, err error) {
 	for _, e := range entries {
 		base, suffix, ok := parseSegmentFile(e.Name())
 		switch {
-		case strings.HasSuffix(e.Name(), ".swap") || strings.HasSuffix(e.Name(), ".cleaned"):
-			return nil, nil, fmt.Errorf("%w: %s: a compaction was cut short; let the Kafka that wrote it start once and stop cleanly",
-				ErrStorage, e.Name())
 		case strings.HasSuffix(e.Name(), deletedSuffix) || strings.HasSuffix(e.Name(), ".tmp"):
 			if err := fsys.Remove(filepath.Join(dir, e.Name())); err != nil {
 				return nil, nil, err

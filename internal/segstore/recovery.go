@@ -23,6 +23,8 @@ type recovery struct {
 	point int64
 	start int64
 	clean bool
+	// below it a Kafka's compaction may have left nothing at the end of a segment
+	cleaned int64
 
 	segments  []*segment
 	end       int64
@@ -162,7 +164,7 @@ func (r *recovery) scanFrom(first int) (err error) {
 		}
 		r.segments[i], r.end = twin, twin.end
 		torn := good < size
-		missing := i+1 < len(r.segments) && twin.end < r.segments[i+1].base && r.segments[i+1].base > r.point
+		missing := i+1 < len(r.segments) && twin.end < r.segments[i+1].base && r.segments[i+1].base > max(r.point, r.cleaned)
 		if torn || missing {
 			return r.cut(i, good, size)
 		}

@@ -40,13 +40,13 @@ func (s *scan) bytes(pos int64, n int) ([]byte, error) {
 	if pos >= s.at && pos+int64(n) <= s.at+int64(s.n) {
 		return (*s.chunk)[pos-s.at:][:n], nil
 	}
-	if n > scanChunk {
+	if n > len(*s.chunk) {
 		if cap(s.batch) < n {
 			s.batch = make([]byte, n)
 		}
 		return s.batch[:n], readFull(s.file, s.batch[:n], pos)
 	}
-	want := int(min(scanChunk, s.limit-pos))
+	want := int(min(int64(len(*s.chunk)), s.limit-pos))
 	s.n = 0
 	if err := readFull(s.file, (*s.chunk)[:want], pos); err != nil {
 		return nil, err

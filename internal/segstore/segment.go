@@ -54,7 +54,7 @@ type segment struct {
 	end          int64        // offset after the last one
 	index        offsetIndex  // active only
 	times        timeIndex    // active only
-	aborted      []abortedTxn // active only
+	aborted      []abortedTxn // active, or its file has no name yet
 	hasAborted   bool         // there is, or will be, a .txnindex
 	sealed       bool
 	synced       bool  // sealed, and its indexes are durable
@@ -66,6 +66,7 @@ type segment struct {
 	modified     time.Time // of the last write: age of a segment without timestamps
 
 	cached atomic.Pointer[loadedIndex] // sealed only; see indexCache
+	gone   atomic.Bool                 // replaced: files of its name may be those of another segment
 }
 
 func newSegment(dir string, base int64, now time.Time, jitter time.Duration) *segment {
@@ -85,7 +86,7 @@ func (s *segment) add(h *BatchHeader, size int64, interval int64, now time.Time)
 	if s.size == 0 {
 		s.firstTime = h.MaxTimestamp
 	}
-	if h.MaxTimestamp > s.maxTimestamp {
+	if h.MaxTimestamp > s.maxTimestamp && h.Records > 0 { // compaction leaves headers without records
 		s.maxTimestamp, s.maxOffset = h.MaxTimestamp, h.LastOffset()
 	}
 	if s.unindexed > interval {
@@ -117,7 +118,7 @@ func (s *segment) full(h *BatchHeader, size int64, lastOffset int64, cfg *LogCon
 		waited = msBetween(s.firstTime, h.MaxTimestamp)
 	}
 	return s.size+size > min(cfg.SegmentBytes, math.MaxInt32) ||
-		waited > cfg.SegmentAge-s.jitter ||
+		waited > cfg.rollAge()-s.jitter ||
 		int64(len(s.index)+offsetEntrySize) > cfg.IndexBytes ||
 		int64(len(s.times)+2*timeEntrySize) > cfg.IndexBytes ||
 		lastOffset-s.base > math.MaxInt32
@@ -158,7 +159,7 @@ func (s *segment) abortedIn(fsys vfs.FS) ([]abortedTxn, error) {
 	s.mu.RLock()
 	list, sealed, has := s.aborted, s.sealed, s.hasAborted
 	s.mu.RUnlock()
-	if !sealed || !has {
+	if !sealed || !has || list != nil {
 		return list, nil
 	}
 	data, err := fsys.ReadFile(s.stem + abortedSuffix)

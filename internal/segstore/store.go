@@ -27,8 +27,8 @@ type logKey struct {
 }
 
 // Store is one log directory and all logs in it. All calls may overlap. It
-// owns two goroutines, the flusher and the housekeeper; neither their number
-// nor that of open files follows the number of logs.
+// owns three goroutines, the flusher, the housekeeper and the cleaner; neither
+// their number nor that of open files follows the number of logs.
 type Store struct {
 	fs         vfs.FS
 	dir        string
@@ -48,6 +48,7 @@ type Store struct {
 	handles *handles
 	indexes *indexCache
 	flusher *flusher
+	cleaner *cleaner
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -61,9 +62,10 @@ type Store struct {
 	fileMu   sync.Mutex // guards the files at the top of the directory and what was last written to them
 	points   map[partitionName]int64
 	starts   map[partitionName]int64
-	stale    map[partitionName]bool // gone, but still in the files
-	onDisk   map[string][]byte      // what the checkpoint files hold
-	cleanNow bool                   // .kafka_cleanshutdown is still there
+	cleaned  map[partitionName]int64 // first offset that compaction has not seen
+	stale    map[partitionName]bool  // gone, but still in the files
+	onDisk   map[string][]byte       // what the checkpoint files hold
+	cleanNow bool                    // .kafka_cleanshutdown is still there
 }
 
 // Open takes the directory's lock, reads its meta files and starts the
@@ -73,7 +75,7 @@ type Store struct {
 func Open(opts Options) (*Store, error) {
 	s := &Store{fs: opts.FS, dir: opts.Dir, durability: opts.Durability, now: opts.Now, log: opts.Log,
 		observer: opts.Observer, opts: opts, logs: map[logKey]*Log{}, names: map[partitionName]bool{},
-		stale: map[partitionName]bool{}, onDisk: map[string][]byte{}}
+		cleaned: map[partitionName]int64{}, stale: map[partitionName]bool{}, onDisk: map[string][]byte{}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -83,6 +85,7 @@ func Open(opts Options) (*Store, error) {
 	s.handles = newHandles(s.fs, openFiles)
 	s.indexes = &indexCache{fs: s.fs, handles: s.handles}
 	s.flusher = newFlusher(s)
+	s.cleaner = newCleaner(s)
 	if err := makeDir(s.fs, s.dir); err != nil {
 		return nil, fmt.Errorf("open %s: %w", s.dir, err)
 	}
@@ -101,6 +104,9 @@ func Open(opts Options) (*Store, error) {
 	s.stop = stop
 	s.running.Go(func() { s.flusher.run(ctx) })
 	s.running.Go(func() { s.housekeep(ctx) })
+	if opts.Cleaner.Enable {
+		s.running.Go(func() { s.cleaner.run(ctx) })
+	}
 	return s, nil
 }
 

@@ -73,7 +73,7 @@ func (l *Log) searchTimes(upTo Bound, search func(*timeSearch) error) error {
 		if err = search(s); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if l.usable() == nil && segmentsFrom(l.list(), s.start)[0] == s.segs[0] {
+		if l.usable() == nil && !l.stale(s.segs) {
 			return err // no: a file is missing
 		}
 	}
@@ -167,13 +167,20 @@ var errStop = errors.New("found")
 // If the records cannot be inflated the batch stands for them.
 func (s *timeSearch) recordIn(h *BatchHeader, raw []byte, ts int64) (pos TimedOffset, found bool) {
 	first := max(h.BaseOffset, s.start)
-	if h.Attributes&attrLogAppendTime != 0 {
+	if h.Records == 0 {
+		return TimedOffset{}, false // compaction left its header
+	}
+	appendTime := h.Attributes&attrLogAppendTime != 0
+	if appendTime && int64(h.Records) > int64(h.LastOffsetDelta) {
 		return TimedOffset{Offset: first, TimestampMs: h.MaxTimestamp, Term: h.Term}, h.MaxTimestamp >= ts
 	}
 	err := inflate(h.Codec(), raw[batchOverhead:], inflateLimit, func(plain []byte) error {
 		it := recordIter{buf: plain, left: h.Records}
 		for it.next() {
 			at, offset := h.BaseTimestamp+it.timestampDelta, h.BaseOffset+int64(it.offsetDelta)
+			if appendTime {
+				at = h.MaxTimestamp
+			}
 			if at >= ts && offset >= first {
 				pos, found = TimedOffset{Offset: offset, TimestampMs: at, Term: h.Term}, true
 				return errStop

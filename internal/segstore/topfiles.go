@@ -57,6 +57,23 @@ func (s *Store) readTop() error {
 			*into = map[partitionName]int64{}
 		}
 	}
+	return s.readCleaned()
+}
+
+// readCleaned reads the cleaner-offset-checkpoint. Without it compaction
+// begins anew, so a bad one is no reason to stop.
+func (s *Store) readCleaned() error {
+	data, err := s.readOptional(cleanerFile)
+	if err != nil || data == nil {
+		return err
+	}
+	s.onDisk[cleanerFile] = data
+	cleaned, err := decodeOffsets(data)
+	if err != nil {
+		s.log.Warn("compaction begins anew", "file", cleanerFile, "err", err)
+	} else if cleaned != nil {
+		s.cleaned = cleaned
+	}
 	return nil
 }
 
@@ -118,7 +135,7 @@ func (l *Log) setPoint(point int64) {
 	l.store.starts[l.name()] = o.Start
 }
 
-// writeCheckpoints writes both offset checkpoints durably.
+// writeCheckpoints writes the offset checkpoints durably.
 func (s *Store) writeCheckpoints() error {
 	s.fileMu.Lock()
 	defer s.fileMu.Unlock()
@@ -133,6 +150,11 @@ func (s *Store) writeCheckpointsLocked() error {
 	}
 	if err := s.replaceLocked(recoveryPointFile, encodeOffsets(s.points)); err != nil {
 		return err
+	}
+	if len(s.cleaned) > 0 || s.onDisk[cleanerFile] != nil {
+		if err := s.replaceLocked(cleanerFile, encodeOffsets(s.cleaned)); err != nil {
+			return err
+		}
 	}
 	clear(s.stale)
 	return nil

@@ -39,6 +39,9 @@ func (l *Log) rebuild(change func() error) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
+	if err := l.settleSwaps(); err != nil {
+		return storageError(err)
+	}
 	if err := change(); err != nil {
 		return err
 	}
@@ -90,6 +93,9 @@ func (l *Log) lowerPoint(point, start int64) error {
 	s.fileMu.Lock()
 	defer s.fileMu.Unlock()
 	s.points[l.name()], s.starts[l.name()] = point, start
+	if clean, ok := s.cleaned[l.name()]; ok && clean > point {
+		s.cleaned[l.name()] = point
+	}
 	return s.writeCheckpointsLocked()
 }
 
@@ -134,6 +140,7 @@ func (l *Log) adoptLocked(r *recovery, read func() error) error {
 	}
 	l.pos.Lock()
 	l.segments, l.producers, l.terms = r.segments, r.producers, r.terms
+	l.rebuilds++
 	l.start, l.end, l.durable = r.start, r.end, r.end
 	l.high = max(l.start, min(l.high, l.end))
 	l.stable = max(l.start, l.producers.stable(l.high))
