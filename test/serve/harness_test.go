@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,18 +100,17 @@ func spawn(t testing.TB, cmd *exec.Cmd) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.began = time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("log of %s (end):\n%s", cmd.Args[1], tail(p.errs.String(), 30))
-		}
-	})
+	started := make(chan error, 1)
 	ready := make(chan string, 1)
 	go func() {
+		// The kernel sends Pdeathsig when the thread ends that started the process, so that thread stays.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		p.began = time.Now()
+		err := cmd.Start()
+		if started <- err; err != nil {
+			return
+		}
 		lines := bufio.NewScanner(stdout)
 		for lines.Scan() {
 			_, _ = p.out.Write(append(lines.Bytes(), '\n'))
@@ -122,6 +122,15 @@ func spawn(t testing.TB, cmd *exec.Cmd) *process {
 		p.err = cmd.Wait()
 		close(p.exited)
 	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("log of %s (end):\n%s", cmd.Args[1], tail(p.errs.String(), 30))
+		}
+	})
 	select {
 	case p.ready = <-ready:
 	case <-p.exited:
