@@ -18,7 +18,7 @@ const (
 	exitUsage        = 2   // the command line or the configuration is wrong
 	exitUnreachable  = 3   // no broker or Postgres answers, or it is not ready in time
 	exitUnauthorized = 4   // authentication or authorisation failed
-	exitWarning      = 10  // status found something that needs attention
+	exitWarning      = 10  // status or log verify found something that needs attention
 	exitCritical     = 11  // status found something that is broken now
 	exitInterrupted  = 130 // stopped by SIGINT or SIGTERM
 )

@@ -35,7 +35,8 @@ stderr.
 
 Exit codes: 0 all done; 1 failed, also when one item of many failed; 2 usage or
 configuration; 3 broker or Postgres not reachable, or not ready in time; 4 not
-authorised; 10 warnings and 11 critical findings of status; 130 interrupted.
+authorised; 10 warnings (status, log verify), 11 critical findings of status; 130
+interrupted.
 
 Environment: PGBROKER_BROKERS (-b), PGBROKER_OUTPUT (-o), PGBROKER_TLS_CA,
 PGBROKER_SASL_MECHANISM, PGBROKER_SASL_USER, PGBROKER_SASL_PASSWORD_FILE (see
@@ -123,11 +124,13 @@ func newRootCmd(g *globals) *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: "broker", Title: "Broker:"},
 		&cobra.Group{ID: "client", Title: "Client (any Kafka):"},
+		&cobra.Group{ID: "offline", Title: "Files (no broker needed):"},
 	)
 	inGroup(root, "broker", newServeCmd(), newDevCmd(), newMigrateCmd())
 	for _, c := range root.Commands() {
 		c.SetUsageTemplate(withoutGlobalFlags(root.UsageTemplate()))
 	}
+	inGroup(root, "offline", newLogCmd(g))
 	inGroup(root, "client", newTopicCmd(g), newGroupCmd(g), newProduceCmd(g), newConsumeCmd(g), newStatusCmd(g))
 	root.AddCommand(newVersionCmd(g), newCompletionCmd())
 	return root
