@@ -98,10 +98,20 @@ func ask[R kmsg.Response](b *testBroker, handle wire.Handler, version int16, bod
 	return askLater[R](b, handle, version, body)()
 }
 
+// askOn is ask by a client of another listener than PLAINTEXT.
+func askOn[R kmsg.Response](b *testBroker, listener string, handle wire.Handler, version int16, body kmsg.Request) R {
+	b.t.Helper()
+	return awaited[R](b, body, b.begin(b.t.Context(), listener, handle, version, body))()
+}
+
 // askLater is ask for a request that waits: the function that it returns waits for the answer.
 func askLater[R kmsg.Response](b *testBroker, handle wire.Handler, version int16, body kmsg.Request) func() R {
 	b.t.Helper()
-	answers := b.begin(b.t.Context(), "PLAINTEXT", handle, version, body)
+	return awaited[R](b, body, b.begin(b.t.Context(), "PLAINTEXT", handle, version, body))
+}
+
+// awaited waits for an answer and parses it.
+func awaited[R kmsg.Response](b *testBroker, body kmsg.Request, answers <-chan answer) func() R {
 	return func() R {
 		b.t.Helper()
 		select {
