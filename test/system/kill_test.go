@@ -59,7 +59,7 @@ func (l *ledger) awaitAcks(t testing.TB, more int64, limit time.Duration) {
 }
 
 // TestKillNine kills the broker five times in a row while records are produced, consumed and committed. Clients carry on
-// by themselves, the group does not rebalance, and nothing that was acknowledged is gone.
+// by themselves, the group does not rebalance, nothing that was acknowledged is gone, and the files are right.
 func TestKillNine(t *testing.T) {
 	t.Parallel()
 	for _, durability := range []string{"strict", "relaxed"} {
@@ -85,6 +85,7 @@ func TestKillNine(t *testing.T) {
 			g.awaitEnd(l.ackedCount())
 			g.check(before)
 			t.Logf("%d acknowledged, %d found", l.ackedCount(), v.found)
+			n.verifyStopped()
 		})
 	}
 }
