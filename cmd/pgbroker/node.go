@@ -123,6 +123,12 @@ func (n *node) openDirectory() (err error) {
 		RetentionEvery:  n.cfg.Duration("log.retention.check.interval.ms"),
 		CheckpointEvery: n.cfg.Duration("log.flush.offset.checkpoint.interval.ms"),
 		ProducerExpiry:  n.cfg.Duration("producer.id.expiration.ms"),
+		Cleaner: segstore.CleanerOptions{
+			Enable:         n.cfg.Bool("log.cleaner.enable"),
+			BufferBytes:    n.cfg.Int64("log.cleaner.dedupe.buffer.size"),
+			BytesPerSecond: n.cfg.Float("log.cleaner.io.max.bytes.per.second"),
+			Backoff:        n.cfg.Duration("log.cleaner.backoff.ms"),
+		},
 	})
 	if errors.Is(err, segstore.ErrDirInUse) {
 		return fmt.Errorf("log.dirs: %s is in use by another process; stop it, or give this one a directory of its own", n.dir)

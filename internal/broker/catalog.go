@@ -120,6 +120,10 @@ func logConfig(t config.Topic) segstore.LogConfig {
 		TimestampBeforeMax: millis(t.TimestampBeforeMaxMs),
 		TimestampAfterMax:  millis(t.TimestampAfterMaxMs),
 		Compression:        t.CompressionType,
+		MinDirtyRatio:      t.MinCleanableDirtyRatio,
+		MinCompactionLag:   millis(t.MinCompactionLagMs),
+		MaxCompactionLag:   millis(t.MaxCompactionLagMs),
+		DeleteRetention:    millis(t.DeleteRetentionMs),
 	}
 }
 

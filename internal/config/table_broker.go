@@ -29,6 +29,13 @@ var brokerProperties = []Property{
 
 	// Defaults of topic settings.
 	{Name: "log.cleanup.policy", Type: List, Default: "delete", Valid: []string{"compact", "delete"}, Scope: ScopeBroker, Doc: "Default of cleanup.policy."},
+	{Name: "log.cleaner.enable", Type: Boolean, Default: "true", Scope: ScopeBroker, Doc: "Compact topics with cleanup.policy=compact."},
+	{Name: "log.cleaner.dedupe.buffer.size", Type: Long, Default: "134217728", Scope: ScopeBroker,
+		Doc: "Most memory for the keys of a log that is compacted, 24 bytes each at three quarters full; a log with more takes several rounds."},
+	{Name: "log.cleaner.io.max.bytes.per.second", Type: Double, Default: "1.7976931348623157E308", Scope: ScopeBroker,
+		Doc: "Most bytes that compaction reads and writes in a second."},
+	{Name: "log.cleaner.backoff.ms", Type: Long, Default: "15000", Min: at(0), Scope: ScopeBroker,
+		Doc: "How often to look for logs to compact when there was none."},
 	{Name: "log.cleaner.delete.retention.ms", Type: Long, Default: "86400000", Min: at(0), Scope: ScopeBroker, Doc: "Default of delete.retention.ms."},
 	{Name: "log.cleaner.max.compaction.lag.ms", Type: Long, Default: "9223372036854775807", Min: at(1), Scope: ScopeBroker, Doc: "Default of max.compaction.lag.ms."},
 	{Name: "log.cleaner.min.cleanable.ratio", Type: Double, Default: "0.5", Min: at(0), Max: at(1), Scope: ScopeBroker, Doc: "Default of min.cleanable.dirty.ratio."},

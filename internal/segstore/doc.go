@@ -7,6 +7,7 @@
 //	  .kafka_cleanshutdown               written last by a clean Close, gone before the first change
 //	  recovery-point-offset-checkpoint   how far each log is durable with all its indexes
 //	  log-start-offset-checkpoint        where each log begins (DeleteRecords)
+//	  cleaner-offset-checkpoint          how far each log is compacted
 //	  <topic>-<partition>/
 //	    partition.metadata               the topic's id: it, not the name, decides
 //	    leader-epoch-checkpoint          term → first offset
@@ -15,6 +16,7 @@
 //	    00000000000000000042.timeindex   largest timestamp so far → offset
 //	    00000000000000000042.txnindex    aborted transactions whose marker is in this segment
 //	    00000000000000000042.snapshot    producer state before offset 42
+//	    *.cleaned, *.swap                a compacted segment on its way to its place
 //	  <topic>-<partition>.<uuid>-delete/ removed after file.delete.delay.ms
 //	  <topic>-<partition>.<uuid>-stray/  kept, belongs to no topic
 //
@@ -35,6 +37,28 @@
 // the oldest transaction that is open or whose marker High has not passed.
 // Waiters of all kinds register with Watch.
 //
+// # Compaction
+//
+// With cleanup.policy=compact the cleaner, one goroutine per store, rewrites
+// sealed segments below Stable, Durable and min.compaction.lag.ms, the log with
+// the largest dirty share first. One round notes the newest offset of each key
+// of the part that no round has seen, by a 128-bit hash in a table of bounded
+// size, and drops older records of those keys from all segments up to the end
+// of that part. A tombstone, and a marker whose transaction has no batch left,
+// stays until the delete horizon, which the round that finds it writes into its
+// batch (KIP-534: attribute bit 6 and the base timestamp). Records of aborted
+// transactions go. What stays keeps its offset, times, headers and codec; a
+// batch is made anew only if something in it changed. The headers of batches in
+// duplicate windows, and of the last batch of a segment, stay without records:
+// a reader's position always reaches the end, and segments follow each other
+// without a hole, so that recovery can tell a missing batch.
+//
+// Small segments are put together up to segment.bytes. A new segment is durable
+// before it is swapped in; a reader that has an old one reads on in it. Records
+// are read and written without any lock of the log. Who truncates, deletes or
+// cuts the log meanwhile wins, and the cleaner gives up. A fault ends compaction
+// of that log until the next start, and nothing else.
+//
 // # What holds
 //
 //   - Once Watch(BoundDurable, n) has fired every batch below n survives a power
@@ -54,8 +78,8 @@
 //
 // # What it does not do
 //
-// It compacts nothing, recompresses nothing and replicates nothing. It does
-// not inflate batches, except to check the keys of a compacted topic, to
-// correct an impossible largest timestamp and to find a record by its time. It
-// knows terms and offsets, but no brokers.
+// It recompresses nothing when appended and replicates nothing. It does not
+// inflate batches, except to check the keys of a compacted topic and compact
+// it, to correct an impossible largest timestamp and to find a record by its
+// time. It knows terms and offsets, but no brokers.
 package segstore
