@@ -9,8 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// prompt is how soon an answer comes that something woke: 50 ms, and leave for a busy machine.
-const prompt = 200 * time.Millisecond
+// prompt is how soon an answer comes that something woke: a few milliseconds, and leave for a busy machine. A poll that
+// is not woken takes 15 s.
+const prompt = 500 * time.Millisecond
 
 // longPoll is a fetch that may wait.
 func (b *testBroker) longPoll(wait time.Duration, minBytes int32, from ...fetchFrom) func() *kmsg.FetchResponse {

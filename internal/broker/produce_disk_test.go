@@ -209,13 +209,8 @@ func TestTopicDeletedWhileProduceWaits(t *testing.T) {
 		defer close(deleted)
 		b.deleteTopics(t.Context(), []deletion{{name: new("a")}})
 	}()
-	for { // the deletion waits for the flush
-		if _, ok := b.catalog.Load().topicByName("a"); !ok {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	release()
+	eventually(t, "the deletion to reach Postgres", func() bool { return b.store.Calls()["DeleteTopics"] > 0 })
+	release() // the log's directory cannot be moved away during a flush
 	<-deleted
 	if code := wait().Topics[0].Partitions[0].ErrorCode; code != 0 && code != kerr.NotLeaderForPartition.Code && code != kerr.UnknownTopicOrPartition.Code {
 		t.Errorf("code %d", code)

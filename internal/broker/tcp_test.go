@@ -111,6 +111,16 @@ func (c *rawClient) closed(what string) {
 	}
 }
 
+// eventually waits for what no event tells.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
 // B-17, B-18: acks=0 is silent and keeps the order; a refusal closes the connection after the answers before it.
 func TestAcksNoneOnTheWire(t *testing.T) {
 	b := newTestBroker(t)
@@ -166,11 +176,7 @@ func TestPipelinedProducesKeepTheirOrder(t *testing.T) {
 		frames = append(frames, c.frame(9, r))
 	}
 	c.send(append(frames, c.frame(9, asked))...)
-	for deadline := time.Now().Add(5 * time.Second); b.end("a", 0)+b.end("a", 1) < 16; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d and %d batches were appended while the first waits, want 16", b.end("a", 0), b.end("a", 1))
-		}
-	}
+	eventually(t, "16 appends while the first waits", func() bool { return b.end("a", 0)+b.end("a", 1) == 16 })
 	_ = c.conn.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
 	if _, err := c.in.Peek(1); err == nil {
 		t.Fatal("answered before the fsync")
@@ -201,9 +207,7 @@ func TestClientHangsUpWhileProduceWaits(t *testing.T) {
 	c := dial(t, address)
 	r := b.produceRequest(produceTo{"a", 0, batchOf{producer: 5}.bytes(t)})
 	c.send(c.frame(9, r))
-	for b.end("a", 0) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the append", func() bool { return b.end("a", 0) > 0 })
 	_ = c.conn.Close()
 	other := dial(t, address)
 	asked := metadataOf("a")
@@ -227,9 +231,7 @@ func TestLongPollOnTheWire(t *testing.T) {
 	poll, asked := b.fetchRequest(fetchFrom{"a", 0, 0}), metadataOf("a")
 	poll.MaxWaitMillis = 15_000
 	c.send(c.frame(13, poll), c.frame(9, asked))
-	for b.parked.count() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the poll", func() bool { return b.parked.count() == 1 })
 	b.mustProduce("a", 0, batchOf{})
 	got := read[*kmsg.FetchResponse](c, 1, 13, poll)
 	headersOf(t, got.Topics[0].Partitions[0].RecordBatches)
@@ -237,15 +239,9 @@ func TestLongPollOnTheWire(t *testing.T) {
 
 	poll.Topics[0].Partitions[0].FetchOffset = 1
 	c.send(c.frame(13, poll))
-	for b.parked.count() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the poll", func() bool { return b.parked.count() == 1 })
 	_ = c.conn.Close()
-	for deadline := time.Now().Add(2 * time.Second); b.parked.count() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the poll of a closed connection goes on")
-		}
-	}
+	eventually(t, "the end of a closed connection's poll", func() bool { return b.parked.count() == 0 })
 }
 
 // A session belongs to no connection: it may be used from another one.
