@@ -3,6 +3,7 @@ package broker
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
 	"github.com/pgbroker/pgbroker/internal/segstore"
@@ -72,4 +73,45 @@ func TestLogThatCouldNotBeMade(t *testing.T) {
 	b = startTestBroker(t, b.disk.CrashCopy(rand.New(rand.NewPCG(9, 9))), b.store)
 	b.leader("a", 0)
 	b.leader("a", 1)
+}
+
+// The lease does not wait for ten thousand new logs of a topic, only for what somebody else changed.
+func TestRenewalBesideAChange(t *testing.T) {
+	b := newTestBroker(t)
+	b.create("a", 1, nil)
+	b.remake("a")
+	r, err := b.Broker.store.Renew(t.Context(), b.owner, time.Second, b.catalog.Load().cluster.CatalogVersion)
+	if err != nil || r.Catalog == nil {
+		t.Fatal(r, err)
+	}
+	taken := func() <-chan error {
+		done := make(chan error, 1)
+		go func() { done <- b.takeRenewal(r) }()
+		return done
+	}
+	b.control.Lock()
+	b.applying.Store(r.Catalog.Cluster.CatalogVersion)
+	select {
+	case err := <-taken():
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("the lease waits for the change that is under way")
+	}
+	b.applying.Store(r.Catalog.Cluster.CatalogVersion - 1)
+	other := taken()
+	select {
+	case err := <-other:
+		t.Fatalf("the lease was extended before a change was applied: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	b.applying.Store(0)
+	b.control.Unlock()
+	if err := <-other; err != nil {
+		t.Fatal(err)
+	}
+	if b.catalog.Load().cluster.CatalogVersion != r.Catalog.Cluster.CatalogVersion {
+		t.Error("the change was not applied")
+	}
 }

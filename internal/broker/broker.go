@@ -60,6 +60,9 @@ type Broker struct {
 	control sync.Mutex
 	state   *stateFile
 	owner   meta.Owner
+	// applying is the catalog version that is being applied, once all that it takes away is taken away. A renewal that
+	// brings the same version need not wait for the rest, which may be ten thousand new logs. 0 none.
+	applying atomic.Int64
 	// changing holds one token while a request changes topics; see beginChange.
 	changing chan struct{}
 

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/config"
@@ -125,7 +125,9 @@ func (b *Broker) applyLocked(m meta.Catalog, known map[partitionKey]bool) error 
 			won = append(won, row)
 		}
 	}
-	gone := b.closeDeleted(last, next) // first: a topic of the same name may be among the new ones
+	b.applying.Store(m.Cluster.CatalogVersion)
+	defer b.applying.Store(0)
+	gone := b.endDeleted(last, next)
 	if err := b.openWon(next, won, known); err != nil {
 		return err
 	}
@@ -136,32 +138,15 @@ func (b *Broker) applyLocked(m meta.Catalog, known map[partitionKey]bool) error 
 
 // openWon creates what is missing, writes the state file once for all rows and opens their terms.
 func (b *Broker) openWon(next *catalog, won []meta.Partition, known map[partitionKey]bool) error {
-	logs := make([]*segstore.Log, len(won))
-	opened := make(map[partitionKey]bool, len(won))
+	logs := b.openLogs(next, won, known)
+	opened := make([]meta.Partition, 0, len(won))
 	for i, row := range won {
-		t := next.byID[row.TopicID]
-		log, ok := b.segments.Get(row.TopicID, row.Partition)
-		switch {
-		case ok:
-			log.SetConfig(logConfig(t.effective))
-		case known[partitionKey{row.TopicID, row.Partition}]:
-			b.log.Error("the directory of a partition is gone; it stays offline", "topic", t.name, "partition", row.Partition)
-			t.partitions[row.Partition].end(errOffline)
-			continue
-		default:
-			var err error
-			if log, err = b.segments.Create(row.TopicID, t.name, row.Partition, logConfig(t.effective)); err != nil {
-				b.log.Error("the log of a partition could not be created; it stays offline", "topic", t.name, "partition", row.Partition, "err", err)
-				t.partitions[row.Partition].end(errors.Join(errOffline, err))
-				continue
-			}
+		if logs[i] != nil {
+			opened = append(opened, row)
 		}
-		logs[i], opened[partitionKey{row.TopicID, row.Partition}] = log, true
 	}
 	// What has no log is not noted: a later start would take the log for lost.
-	if err := b.state.Put(slices.DeleteFunc(slices.Clone(won), func(row meta.Partition) bool {
-		return !opened[partitionKey{row.TopicID, row.Partition}]
-	})); err != nil {
+	if err := b.state.Put(opened); err != nil {
 		return err
 	}
 	for i, row := range won {
@@ -177,8 +162,45 @@ func (b *Broker) openWon(next *catalog, won []meta.Partition, known map[partitio
 	return nil
 }
 
-// closeDeleted ends the partitions of topics that the new catalog no longer has, removes their logs, and returns the topics.
-func (b *Broker) closeDeleted(last, next *catalog) (gone []*topic) {
+// createParallel is how many logs are made at once: they wait for fsyncs, which the file system joins.
+const createParallel = 16
+
+// openLogs finds or makes the logs of rows; nil where that cannot be, and the partition is offline.
+func (b *Broker) openLogs(next *catalog, won []meta.Partition, known map[partitionKey]bool) []*segstore.Log {
+	logs := make([]*segstore.Log, len(won))
+	var making sync.WaitGroup
+	slots := make(chan struct{}, createParallel)
+	for i, row := range won {
+		t := next.byID[row.TopicID]
+		log, ok := b.segments.Get(row.TopicID, row.Partition)
+		switch {
+		case ok:
+			log.SetConfig(logConfig(t.effective))
+			logs[i] = log
+		case known[partitionKey{row.TopicID, row.Partition}]:
+			b.log.Error("the directory of a partition is gone; it stays offline", "topic", t.name, "partition", row.Partition)
+			t.partitions[row.Partition].end(errOffline)
+		default:
+			slots <- struct{}{}
+			making.Go(func() {
+				defer func() { <-slots }()
+				made, err := b.segments.Create(row.TopicID, t.name, row.Partition, logConfig(t.effective))
+				if err != nil {
+					b.log.Error("the log of a partition could not be created; it stays offline", "topic", t.name, "partition", row.Partition, "err", err)
+					t.partitions[row.Partition].end(errors.Join(errOffline, err))
+					return
+				}
+				logs[i] = made
+			})
+		}
+	}
+	making.Wait()
+	return logs
+}
+
+// endDeleted ends the partitions of topics that the new catalog no longer has, and returns the topics. Where a topic was
+// made again, the old one's logs make room for the new one's now.
+func (b *Broker) endDeleted(last, next *catalog) (gone []*topic) {
 	if last == nil {
 		return nil
 	}
@@ -189,15 +211,24 @@ func (b *Broker) closeDeleted(last, next *catalog) (gone []*topic) {
 		gone = append(gone, t)
 		for _, p := range t.partitions {
 			p.end(errUnknownTopic)
-			if err := b.segments.Delete(id, p.key.partition); err != nil {
-				b.log.Error("the log of a deleted topic could not be removed", "topic", t.name, "partition", p.key.partition, "err", err)
-			}
+		}
+		if _, again := next.topicByName(t.name); again {
+			b.deleteLogs(t)
 		}
 	}
 	return gone
 }
 
-// forgetDeleted takes deleted topics out of everything else.
+// deleteLogs removes a deleted topic's logs; those that are removed already are passed over.
+func (b *Broker) deleteLogs(t *topic) {
+	for _, p := range t.partitions {
+		if err := b.segments.Delete(t.id, p.key.partition); err != nil {
+			b.log.Error("the log of a deleted topic could not be removed", "topic", t.name, "partition", p.key.partition, "err", err)
+		}
+	}
+}
+
+// forgetDeleted takes deleted topics, which nobody finds any more, out of everything else.
 func (b *Broker) forgetDeleted(gone []*topic) {
 	if len(gone) == 0 {
 		return
@@ -205,6 +236,7 @@ func (b *Broker) forgetDeleted(gone []*topic) {
 	ids := make([]meta.UUID, len(gone))
 	for i, t := range gone {
 		ids[i] = t.id
+		b.deleteLogs(t)
 		b.metrics.retire(t.counters)
 	}
 	if err := b.state.Drop(ids); err != nil {
@@ -229,6 +261,15 @@ func (b *Broker) loadGroups(ctx, run context.Context) error {
 	return nil
 }
 
+// takeRenewal applies the catalog that a renewal brings; the lease counts as extended only after it. What is being applied
+// already, by the request that changed it, is not waited for: see Broker.applying.
+func (b *Broker) takeRenewal(r meta.Renewal) error {
+	if r.Catalog == nil || b.applying.Load() == r.Catalog.Cluster.CatalogVersion {
+		return nil
+	}
+	return b.apply(*r.Catalog)
+}
+
 // startBackground runs the lease and the writer of operators' offsets.
 func (b *Broker) startBackground(run context.Context) {
 	b.goRun(func() {
@@ -238,10 +279,7 @@ func (b *Broker) startBackground(run context.Context) {
 			if err != nil {
 				return err
 			}
-			if r.Catalog != nil {
-				return b.apply(*r.Catalog)
-			}
-			return nil
+			return b.takeRenewal(r)
 		})
 		if err != nil && run.Err() == nil {
 			b.fail(fmt.Errorf("node.id %d: %w", b.nodeID, err))
