@@ -19,7 +19,7 @@ type indexCheck struct {
 	times   []timeEntry
 	nextOff int // entry to come
 	nextTim int
-	batches int64
+	blind   bool // a batch of this segment is broken
 
 	largest   int64 // timestamp so far, -1 none
 	largestAt int64 // last offset of the first batch that has it
@@ -99,7 +99,9 @@ func (x *indexCheck) checkOrder(size int64) {
 
 // batch compares the entries that speak of the next batch.
 func (x *indexCheck) batch(b *batch) {
-	x.batches++
+	if x.blind {
+		return
+	}
 	for ; x.nextOff < len(x.offsets) && x.offsets[x.nextOff].position <= b.position; x.nextOff++ {
 		e, at := x.offsets[x.nextOff], int64(x.nextOff*offsetEntrySize)
 		switch {
@@ -130,7 +132,7 @@ func (x *indexCheck) batch(b *batch) {
 
 // finish checks what is left when the segment's batches end at a byte.
 func (x *indexCheck) finish(end int64) {
-	if x.c.lost {
+	if x.blind {
 		return
 	}
 	v := x.c.v
@@ -145,7 +147,7 @@ func (x *indexCheck) finish(end int64) {
 	if n := len(x.times); !x.growing && x.largest >= 0 && (n == 0 || x.times[n-1].timestamp < x.largest) {
 		v.report(x.severity, x.file(timeSuffix), -1, "the largest timestamp %d at offset %d is missing", x.largest, x.largestAt)
 	}
-	if !x.c.compacted() {
+	if !x.c.compacted() && !x.c.lost {
 		x.aborts()
 	}
 }

@@ -124,16 +124,19 @@ func (c *logCheck) segment(ctx context.Context, i int) (goOn bool, err error) {
 		if err == nil {
 			raw, err = r.bytes(&b)
 		}
-		stop, broken := c.accept(i, file, &b, raw, err)
-		if stop {
-			x.finish(r.at)
-			return false, nil
+		switch c.accept(i, file, &b, raw, err) {
+		case batchGood:
+			x.batch(&b)
+			continue
+		case batchSkipped:
+			x.blind = true
+			continue
+		case batchLast:
+			x.blind = true
+			return true, nil
 		}
-		if broken {
-			c.lost = true
-			break
-		}
-		x.batch(&b)
+		x.finish(r.at - int64(b.size))
+		return false, nil
 	}
 	x.finish(r.at)
 	return true, nil
@@ -156,34 +159,43 @@ func (c *logCheck) joins(s segmentFiles, file string) bool {
 	return true
 }
 
-// accept takes a batch that was read, or the error of reading it. stop ends the log: what follows is cut by the next
-// start. broken ends the segment.
-func (c *logCheck) accept(i int, file string, b *batch, raw []byte, err error) (stop, broken bool) {
+// verdict says how to go on after a batch.
+type verdict int
+
+const (
+	batchGood    verdict = iota
+	batchSkipped         // it is broken, the next one may be good
+	batchLast            // it is broken, and where the next one begins is not known
+	batchCut             // the next start cuts the log here
+)
+
+// accept takes a batch that was read, or the error of reading it, into account.
+func (c *logCheck) accept(i int, file string, b *batch, raw []byte, err error) verdict {
 	var f *fault
-	whole := err == nil
 	switch {
 	case err == nil && !crcGood(raw):
 		f = &fault{b.position, "CRC of the batch is wrong"}
 	case err == nil && b.base < c.end:
 		f = &fault{b.position, "offsets go back"}
-	case err != nil && !errors.As(err, &f):
-		c.v.reportErr(Error, file, err)
-		return false, true
-	}
-	if f == nil {
+	case err == nil:
 		c.batch(i, file, b, raw)
-		return false, false
+		return batchGood
+	case !errors.As(err, &f):
+		c.v.reportErr(Error, file, err)
+		c.lost = true
+		return batchLast
 	}
 	severity := c.v.mild(c.end < c.point)
 	c.v.report(severity, file, f.position, "after offset %d: %s%s", c.end, f.what, c.behind(i, severity))
 	if severity == Warning {
-		return true, false
+		return batchCut
 	}
 	c.lost = true
-	if whole {
-		c.end = max(c.end, b.last()+1)
+	if err != nil {
+		return batchLast
 	}
-	return false, !whole
+	c.end = max(c.end, b.last()+1)
+	return batchSkipped
 }
 
 func (c *logCheck) behind(i int, severity Severity) string {

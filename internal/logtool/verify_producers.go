@@ -74,8 +74,8 @@ func (t *producerTable) apply(b *batch, ctl *control, complain func(Severity, st
 		complain(Error, "producer id %d writes with epoch %d after epoch %d", b.producer, b.epoch, p.epoch)
 	}
 	if b.epoch != p.epoch {
+		p.sequenced = known && b.epoch > p.epoch
 		p.epoch, p.lastSequence, p.lastOffset, p.offsetDelta = b.epoch, -1, -1, 0
-		p.sequenced = known
 	}
 	if b.control() {
 		t.end(p, b, ctl)

@@ -76,7 +76,7 @@ func (v *verifier) readState() {
 	v.state, v.rows = &s, map[idPartition]stateRow{}
 	for _, r := range s.rows {
 		key := idPartition{r.topic, r.partition}
-		if before, ok := v.rows[key]; ok && !before.deleted && r.term < before.term {
+		if before, ok := v.rows[key]; ok && !before.deleted && !r.deleted && r.term < before.term {
 			v.topErr(Error, stateName, &fault{r.position, "the term of topic id " + r.topic.String() + " partition " +
 				strconv.Itoa(int(r.partition)) + " falls from " + strconv.Itoa(int(before.term)) + " to " + strconv.Itoa(int(r.term))})
 		}
