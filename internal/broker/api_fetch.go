@@ -35,6 +35,7 @@ type fetchCall struct {
 
 	mu      sync.Mutex
 	parked  bool // waiting for a wake
+	parks   int  // how often it began to wait
 	ended   bool
 	expired bool // max_wait is over, or the broker stops
 	cancels []func()
@@ -111,18 +112,21 @@ func (c *fetchCall) try() {
 		return
 	}
 	c.parked = true
+	c.parks++
+	park := c.parks
 	if c.timer == nil {
 		c.timer = time.AfterFunc(time.Until(c.deadline), c.expire)
 		c.unhook = context.AfterFunc(c.ctx, c.expire) // nobody waits for a closed connection's answer
 		c.broker.parked.add(c)
 	}
 	c.mu.Unlock()
-	c.watch(results)
+	c.watch(results, park)
 	releaseAll(results)
 }
 
-// watch asks every partition to wake the call when its bound moves. A wake may come before watch returns.
-func (c *fetchCall) watch(results []fetchResult) {
+// watch asks every partition to wake the call when its bound moves. A wake may come before watch returns, and the call
+// may even wait again by then; park tells for which wait this is.
+func (c *fetchCall) watch(results []fetchResult, park int) {
 	cancels, wake := make([]func(), 0, len(results)), c.wake
 	for i := range results {
 		r := &results[i]
@@ -136,7 +140,7 @@ func (c *fetchCall) watch(results []fetchResult) {
 		cancels = append(cancels, r.watch.Watch(c.upTo, next, wake))
 	}
 	c.mu.Lock()
-	if c.parked {
+	if c.parked && c.parks == park {
 		c.cancels = cancels
 		cancels = nil
 	}
@@ -247,7 +251,8 @@ func (c *fetchCall) readOne(cat *catalog, r *fetchResult, left int, first bool) 
 	}
 	r.records, r.err = lead.log.Read(part.offset, limit, c.upTo, first)
 	if r.err == nil && c.upTo == segstore.BoundStable && r.records != nil && r.records.Len() > 0 {
-		r.aborted, r.err = lead.log.Aborted(part.offset, r.offsets.Stable)
+		// Up to where stable is now: what was read may lie above where it was before.
+		r.aborted, r.err = lead.log.Aborted(part.offset, lead.log.Offsets().Stable)
 	}
 	if r.err != nil && r.records != nil {
 		r.records.Release()
