@@ -61,6 +61,8 @@ var brokerProperties = []Property{
 	{Name: "log.segment.delete.delay.ms", Type: Long, Default: "60000", Min: at(0), Scope: ScopeBroker, Doc: "Default of file.delete.delay.ms."},
 	{Name: "message.max.bytes", Type: Int, Default: "1048588", Min: at(0), Scope: ScopeBroker, Doc: "Default of max.message.bytes."},
 	{Name: "log.retention.check.interval.ms", Type: Long, Default: "300000", Min: at(1), Scope: ScopeBroker, Doc: "How often old segments are looked for."},
+	{Name: "log.flush.offset.checkpoint.interval.ms", Type: Int, Default: "60000", Min: at(0), Scope: ScopeBroker, Doc: "How often it is written down how far each log is surely on disk."},
+	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Min: at(1), Scope: ScopeBroker, Doc: "Logs that are checked at a time at a start."},
 
 	// Limits on clients.
 	{Name: "socket.request.max.bytes", Type: Int, Default: "104857600", Min: at(1), Scope: ScopeBroker, Doc: "Largest request; a connection that announces a larger one is closed."},
