@@ -23,15 +23,8 @@ func (v *verifier) readTop() {
 	if !v.clean && !v.live && v.only == "" {
 		v.report(Warning, cleanName, -1, "is missing: the last stop was not clean, so what lies above the recovery points is judged mildly")
 	}
-	for name, into := range map[string]*map[partition]offsetLine{recoveryPointName: &v.points, logStartName: &v.starts,
-		highName: &v.highs, cleanerName: &v.cleaned} {
-		*into = map[partition]offsetLine{}
-		list, err := parseOffsets(v.topFile(name))
-		v.topErr(Error, name, err)
-		for _, l := range list {
-			(*into)[l.partition] = l
-		}
-	}
+	v.points, v.starts = v.readOffsets(recoveryPointName), v.readOffsets(logStartName)
+	v.highs, v.cleaned = v.readOffsets(highName), v.readOffsets(cleanerName)
 	if data := v.topFile(metaName); data != nil {
 		var err error
 		if v.meta, err = parseProperties(data); err == nil {
@@ -42,6 +35,16 @@ func (v *verifier) readTop() {
 		v.topErr(Warning, metaName, errors.New("is missing"))
 	}
 	v.readState()
+}
+
+func (v *verifier) readOffsets(name string) map[partition]offsetLine {
+	list, err := parseOffsets(v.topFile(name))
+	v.topErr(Error, name, err)
+	byName := make(map[partition]offsetLine, len(list))
+	for _, l := range list {
+		byName[l.partition] = l
+	}
+	return byName
 }
 
 func (v *verifier) checkRun(mark cleanMark) {
