@@ -143,6 +143,7 @@ func (s *storm) run() {
 	s.admin.client.Close()
 	s.checkLog()
 	s.checkLeaks()
+	s.checkFiles()
 }
 
 // wreck breaks things at random until ctx ends, each kind at least once, and leaves all of them running.
