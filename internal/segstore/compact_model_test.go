@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -442,4 +443,25 @@ func (w *compactWorld) afterFault(n int, disk *vfs.Mem) {
 	if err := w.recovered(disk.CrashCopy(w.rng), same); err != nil {
 		w.t.Fatalf("call %d, truncated, power cut: %v", n, err)
 	}
+}
+
+// TestWriteCompactedFolderForKafka leaves a compacted folder in
+// PGBROKER_COMPACTED_FOLDER, if set, for Kafka's DumpLogSegments.
+func TestWriteCompactedFolderForKafka(t *testing.T) {
+	dir := os.Getenv("PGBROKER_COMPACTED_FOLDER")
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	t.Chdir(dir)
+	w := newCompactWorld(t, 11, vfs.OS{})
+	for range 4 {
+		for range 120 {
+			w.step()
+		}
+		w.compactChecked()
+	}
+	if w.Segments() < 3 {
+		t.Fatalf("%d segments", w.Segments())
+	}
+	stopTest(t, w.s, true)
 }
