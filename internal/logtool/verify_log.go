@@ -218,7 +218,7 @@ func (c *logCheck) batch(i int, file string, b *batch, raw []byte) {
 	case b.base > c.end && b.base > c.gapsBelow && !c.lost && b.position == 0:
 		complain(Error, "first batch begins at offset %d, the file's name says %d", b.base, s.base)
 	case b.base > c.end && b.base > c.gapsBelow && !c.lost:
-		complain(Error, "offsets %d to %d are missing", c.end, b.base-1)
+		complain(Error, "offsets %d to %d are missing (right only in a compacted topic)", c.end, b.base-1)
 	}
 	if b.last()-s.base > math.MaxInt32 {
 		complain(Error, "last offset %d is too far from the segment's base for its indexes", b.last())

@@ -11,8 +11,10 @@ type producerTable struct {
 	byID map[int64]*producerTrack
 	// exact says that nothing is unknown: the log begins at offset 0, or a snapshot at its first offset was taken over.
 	exact bool
-	open  map[int64]int64      // first offset of the open transaction of a producer id
-	ended map[int64]abortEntry // by offset, the abort markers of the present segment; first -1: no transaction was open
+	// thinned says that compaction may have taken batches: gaps and transactions mean nothing then.
+	thinned bool
+	open    map[int64]int64      // first offset of the open transaction of a producer id
+	ended   map[int64]abortEntry // by offset, the abort markers of the present segment; first -1: no transaction was open
 }
 
 // producerTrack is a producerEntry and how much of it is known.
@@ -28,7 +30,7 @@ func newProducerTable() producerTable {
 // seed takes over what the snapshot at the first offset says of the batches that are gone.
 func (c *logCheck) seed() {
 	c.producers = newProducerTable()
-	c.producers.exact = c.first == 0
+	c.producers.exact, c.producers.thinned = c.first == 0, c.compacted()
 	for len(c.snapshots) > 0 && c.snapshots[0] <= c.first {
 		offset := c.snapshots[0]
 		if offset < c.first || offset == 0 {
@@ -81,12 +83,12 @@ func (t *producerTable) apply(b *batch, ctl *control, complain func(Severity, st
 		t.end(p, b, ctl)
 	} else {
 		if p.sequenced {
-			checkSequence(p, b, complain)
+			t.checkSequence(p, b, complain)
 		}
 		p.lastSequence, p.lastOffset, p.offsetDelta, p.sequenced = b.lastSequence(), b.last(), b.lastDelta, true
 		if _, open := t.open[b.producer]; b.transactional() && !open {
 			t.open[b.producer], p.txnFirst = b.base, b.base
-		} else if open && !b.transactional() {
+		} else if open && !b.transactional() && !t.thinned {
 			complain(Error, "producer id %d writes outside of its open transaction", b.producer)
 		}
 	}
@@ -118,13 +120,16 @@ func (t *producerTable) end(p *producerTrack, b *batch, ctl *control) {
 }
 
 // checkSequence: a producer's batches have rising sequences without gaps within one epoch; the first one of an epoch is 0.
-func checkSequence(p *producerTrack, b *batch, complain func(Severity, string, ...any)) {
+func (t *producerTable) checkSequence(p *producerTrack, b *batch, complain func(Severity, string, ...any)) {
 	want := int32((int64(p.lastSequence) + 1) % (1 << 31))
 	if b.sequence == want {
 		return
 	}
 	if ahead := uint32(b.sequence-want) & 0x7fffffff; ahead >= 1<<30 {
 		complain(Error, "producer id %d epoch %d repeats sequence %d after %d", b.producer, b.epoch, b.sequence, p.lastSequence)
+		return
+	}
+	if t.thinned {
 		return
 	}
 	complain(Warning, "producer id %d epoch %d leaves out sequences %d to %d (right only if its state had expired)", b.producer, b.epoch, want, b.sequence-1)
