@@ -61,13 +61,21 @@ func (s spec) encode() []byte {
 		}
 		plain = append(binary.AppendVarint(plain, int64(len(body))), body...)
 	}
-	packed := append(compress(s.codec, plain, s.java), s.trailing...)
+	var packed []byte
+	if len(s.times) > 0 {
+		packed = compress(s.codec, plain, s.java)
+	}
+	packed = append(packed, s.trailing...)
 	count, maxTime := s.count, s.maxTime
 	if count == 0 {
 		count = int32(len(s.times))
 	}
 	if maxTime == 0 {
 		maxTime = slices.Max(s.times)
+	}
+	baseTime := int64(-1) // of a batch that compaction left without records
+	if len(s.times) > 0 {
+		baseTime = s.times[0]
 	}
 	be := binary.BigEndian
 	out := be.AppendUint64(nil, uint64(s.base))
@@ -76,7 +84,7 @@ func (s spec) encode() []byte {
 	out = append(out, 2, 0, 0, 0, 0)
 	out = be.AppendUint16(out, uint16(s.attrs|s.codec))
 	out = be.AppendUint32(out, uint32(deltas[len(deltas)-1]))
-	out = be.AppendUint64(out, uint64(s.times[0]))
+	out = be.AppendUint64(out, uint64(baseTime))
 	out = be.AppendUint64(out, uint64(maxTime))
 	out = be.AppendUint64(out, uint64(s.producer))
 	out = be.AppendUint16(out, uint16(s.epoch))

@@ -21,8 +21,23 @@ type indexCheck struct {
 	nextTim int
 	blind   bool // a batch of this segment is broken
 
-	largest   int64 // timestamp so far, -1 none
-	largestAt int64 // last offset of the first batch that has it
+	// Compaction leaves batches without records. Kafka's index counts their timestamps, ours does not, as no record has
+	// them: an entry may follow either.
+	all, filled largestTime
+}
+
+// largestTime is the largest timestamp so far, -1 none.
+type largestTime struct {
+	timestamp int64
+	offset    int64 // last one of the first batch that has it
+	fresh     bool  // the present batch brought it
+}
+
+func (l *largestTime) take(timestamp, last int64) {
+	l.fresh = timestamp > l.timestamp
+	if l.fresh {
+		l.timestamp, l.offset = timestamp, last
+	}
 }
 
 // maxUnindexed is how many bytes of a segment may go without an entry: more than index.interval.bytes and one batch
@@ -31,7 +46,8 @@ const maxUnindexed = 16 << 20
 
 func newIndexCheck(c *logCheck, i int, size int64) *indexCheck {
 	settled := c.settled(i) || c.v.clean
-	x := &indexCheck{c: c, segment: c.files.segments[i], severity: c.v.mild(settled), growing: !settled, largest: -1}
+	x := &indexCheck{c: c, segment: c.files.segments[i], severity: c.v.mild(settled), growing: !settled}
+	x.all.timestamp, x.filled.timestamp = -1, -1
 	clear(c.producers.ended)
 	data, err := x.read(indexSuffix, offsetEntrySize, size)
 	if err == nil {
@@ -113,18 +129,20 @@ func (x *indexCheck) batch(b *batch) {
 			x.c.v.report(Warning, x.file(indexSuffix), at, "offset %d is not the last one of the batch at %d, which is %d", e.offset, e.position, b.last())
 		}
 	}
-	before := x.largest
-	if b.maxTime > x.largest {
-		x.largest, x.largestAt = b.maxTime, b.last()
+	x.all.take(b.maxTime, b.last())
+	if b.count > 0 {
+		x.filled.take(b.maxTime, b.last())
+	} else {
+		x.filled.take(-1, b.last())
 	}
 	for ; x.nextTim < len(x.times) && x.times[x.nextTim].offset <= b.last(); x.nextTim++ {
 		e, at := x.times[x.nextTim], int64(x.nextTim*timeEntrySize)
 		switch {
 		case e.offset < b.base && x.c.gapsBelow <= e.offset:
 			x.c.v.report(x.severity, x.file(timeSuffix), at, "offset %d is in no batch", e.offset)
-		case e.timestamp != x.largest:
-			x.c.v.report(x.severity, x.file(timeSuffix), at, "timestamp %d at offset %d, but the largest one up to there is %d", e.timestamp, e.offset, x.largest)
-		case b.maxTime != e.timestamp || before >= e.timestamp:
+		case e.timestamp != x.all.timestamp && e.timestamp != x.filled.timestamp:
+			x.c.v.report(x.severity, x.file(timeSuffix), at, "timestamp %d at offset %d, but the largest one up to there is %d", e.timestamp, e.offset, x.all.timestamp)
+		case !(x.all.fresh && e.timestamp == x.all.timestamp) && !(x.filled.fresh && e.timestamp == x.filled.timestamp):
 			x.c.v.report(x.severity, x.file(timeSuffix), at, "timestamp %d came up before offset %d", e.timestamp, e.offset)
 		}
 	}
@@ -144,8 +162,8 @@ func (x *indexCheck) finish(end int64) {
 		e := x.times[x.nextTim]
 		v.report(x.severity, x.file(timeSuffix), int64(x.nextTim*timeEntrySize), "timestamp %d at offset %d: the log ends at %d", e.timestamp, e.offset, x.c.end)
 	}
-	if n := len(x.times); !x.growing && x.largest >= 0 && (n == 0 || x.times[n-1].timestamp < x.largest) {
-		v.report(x.severity, x.file(timeSuffix), -1, "the largest timestamp %d at offset %d is missing", x.largest, x.largestAt)
+	if n := len(x.times); !x.growing && x.filled.timestamp >= 0 && (n == 0 || x.times[n-1].timestamp < x.filled.timestamp) {
+		v.report(x.severity, x.file(timeSuffix), -1, "the largest timestamp %d at offset %d is missing", x.filled.timestamp, x.filled.offset)
 	}
 	if !x.c.compacted() && !x.c.lost {
 		x.aborts()

@@ -343,6 +343,25 @@ func TestCompactedLog(t *testing.T) {
 	}
 }
 
+// TestBatchWithoutRecords: the time of a batch that compaction left empty may be in the time index, as Kafka has it, or not.
+func TestBatchWithoutRecords(t *testing.T) {
+	for _, times := range [][]int64{{now + 1004, 9}, {now + 1004, 9, now + 2004, 14}} {
+		f := newFolder()
+		bare(f)
+		f.files[cleanerName] = []byte("0\n1\norders 0 20\n")
+		f.unclean(21)
+		f.files[seg0+indexSuffix], f.files[seg0+timeSuffix] = []byte{}, timeIndex(0, times...)
+		f.segments[0] = append(f.segments[0][:2:2], spec{base: 10, term: 2, producer: 8, sequence: 0, deltas: []int64{4}, maxTime: now + 2004})
+		if list, s := findings(t, f.disk(t), VerifyOptions{}); len(list) != 1 || s.Batches != 6 || s.Records != 21 {
+			t.Errorf("%v %+v", list, s)
+		}
+		f.files[seg0+timeSuffix] = timeIndex(0, now+1004, 9, now+2003, 14)
+		if list, _ := findings(t, f.disk(t), VerifyOptions{}); len(list) != 2 {
+			t.Errorf("a time of no batch: %v", list)
+		}
+	}
+}
+
 // TestFrontIsGone: retention took the first segment; what was in it cannot be recomputed, but the snapshot tells.
 func TestFrontIsGone(t *testing.T) {
 	retained := func() *folder {
