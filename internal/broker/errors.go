@@ -97,6 +97,7 @@ var kafkaCodes = []struct {
 	{meta.ErrUnknownTopic, kerr.UnknownTopicOrPartition},
 	{meta.ErrFenced, kerr.NotLeaderForPartition},
 	{meta.ErrStale, kerr.RequestTimedOut},
+	{meta.ErrRowMoved, kerr.RequestTimedOut},
 	{meta.ErrUnavailable, kerr.RequestTimedOut},
 	{meta.ErrUnknownOutcome, kerr.RequestTimedOut},
 

@@ -93,6 +93,16 @@ func CheckShardChanges(changes []ShardChange) error {
 				return err
 			}
 		}
+		for _, t := range c.Transactions {
+			if err := CheckKey(t.ID); err != nil {
+				return err
+			}
+		}
+		for _, o := range c.Pending {
+			if err := errors.Join(CheckKey(o.ID), CheckKey(o.Group)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -66,6 +66,12 @@ type shardRowSet struct {
 	deletedGroups  []GroupKey
 	deletedMembers []MemberKey
 	deletedOffsets []OffsetKey
+
+	transactions        []inShard[TransactionRow]
+	heldTransactions    []TransactionKey
+	deletedTransactions []TransactionKey
+	pending             []inShard[PendingOffsetRow]
+	endedPending        []TransactionKey
 }
 
 func collectShardRows(changes []ShardChange) *shardRowSet {
@@ -78,6 +84,11 @@ func collectShardRows(changes []ShardChange) *shardRowSet {
 		s.deletedGroups = append(s.deletedGroups, c.DeletedGroups...)
 		s.deletedMembers = append(s.deletedMembers, c.DeletedMembers...)
 		s.deletedOffsets = append(s.deletedOffsets, c.DeletedOffsets...)
+		s.transactions = appendInShard(s.transactions, c.Shard, c.Transactions)
+		s.heldTransactions = append(s.heldTransactions, c.HeldTransactions...)
+		s.deletedTransactions = append(s.deletedTransactions, c.DeletedTransactions...)
+		s.pending = appendInShard(s.pending, c.Shard, c.Pending)
+		s.endedPending = append(s.endedPending, c.EndedPending...)
 	}
 	return s
 }
@@ -106,6 +117,7 @@ func (s *shardRowSet) queue(b *pgx.Batch) {
 	s.queueGroups(b)
 	s.queueMembers(b)
 	s.queueOffsets(b)
+	s.queueTransactions(b)
 }
 
 func (s *shardRowSet) queueGroups(b *pgx.Batch) {
@@ -204,7 +216,7 @@ func loadShardRows(ctx context.Context, tx pgx.Tx, shards []int16, out map[int16
 	if err != nil {
 		return fmt.Errorf("offsets: %w", err)
 	}
-	return nil
+	return loadTransactionRows(ctx, tx, shards, out)
 }
 
 func forEach(ctx context.Context, tx pgx.Tx, stmt string, shards []int16, into []any, fn func() error) error {

@@ -83,8 +83,11 @@ func (p *Postgres) whyMissed(ctx context.Context, owner int32, changes []ShardCh
 		if err := guardShard(stored, c.Shard, owner, c.Term); err != nil {
 			return err
 		}
+		if stored[c.Shard].Seq != c.Seq {
+			return ErrStale
+		}
 	}
-	return ErrStale
+	return ErrRowMoved
 }
 
 // guardShard: whoever is not the owner under exactly this term must register again.
@@ -209,6 +212,13 @@ func (r *ShardRows) sort() {
 	slices.SortFunc(r.Members, func(a, b MemberRow) int { return compareKeys(a.Group, b.Group, a.MemberID, b.MemberID) })
 	slices.SortFunc(r.Offsets, func(a, b OffsetRow) int {
 		if c := compareKeys(a.Group, b.Group, string(a.TopicID[:]), string(b.TopicID[:])); c != 0 {
+			return c
+		}
+		return int(a.Partition) - int(b.Partition)
+	})
+	slices.SortFunc(r.Transactions, func(a, b TransactionRow) int { return compareKeys(a.ID, b.ID) })
+	slices.SortFunc(r.Pending, func(a, b PendingOffsetRow) int {
+		if c := compareKeys(a.ID, b.ID, a.Group, b.Group, string(a.TopicID[:]), string(b.TopicID[:])); c != 0 {
 			return c
 		}
 		return int(a.Partition) - int(b.Partition)

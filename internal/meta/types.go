@@ -27,6 +27,8 @@ var (
 	ErrFenced = errors.New("fenced by a newer owner")
 	// ErrStale: the row moved since it was read. Reload and decide again.
 	ErrStale = errors.New("row changed since it was read")
+	// ErrRowMoved: a transaction's row is not of the version that was read, although nobody else owns its shard. Read it again.
+	ErrRowMoved = errors.New("the transaction's row is not the one that was read")
 	// ErrUnavailable wraps every failure to reach a read-write Postgres. The change surely did not happen.
 	ErrUnavailable = errors.New("postgres is not available")
 	// ErrUnknownOutcome: the connection broke in COMMIT. Read back before anything is answered.
@@ -317,6 +319,12 @@ type ShardChange struct {
 	DeletedGroups  []GroupKey // with all their members and offsets
 	DeletedMembers []MemberKey
 	DeletedOffsets []OffsetKey
+
+	Transactions        []TransactionRow   // each replaces the version it knows, else ErrRowMoved
+	HeldTransactions    []TransactionKey   // must have exactly this version, else ErrRowMoved
+	DeletedTransactions []TransactionKey   // up to this version; their pending offsets are named in EndedPending
+	Pending             []PendingOffsetRow // offsets inside open transactions
+	EndedPending        []TransactionKey   // all pending offsets of these ids, up to this version, go; before Pending is written
 }
 
 // ShardRows is all that a shard stores.
@@ -324,14 +332,18 @@ type ShardRows struct {
 	Groups  []GroupRow
 	Members []MemberRow
 	Offsets []OffsetRow
+
+	Transactions []TransactionRow
+	Pending      []PendingOffsetRow
 }
 
-// ShardStore keeps groups and offsets.
+// ShardStore keeps groups, offsets and transactions.
 type ShardStore interface {
 	// LoadShards reads all rows of shards owned under these terms.
 	LoadShards(ctx context.Context, owner int32, shards []Shard) (map[int16]ShardRows, error)
 	// CommitShards applies several shards' changes in one durable transaction, all or none, guards first in
-	// ascending order. ErrFenced: a stored term is above ours. ErrStale: seq is not the expected one.
+	// ascending order. ErrFenced: a stored term is above ours. ErrStale: seq is not the expected one. ErrRowMoved: the
+	// guards hold, but a transaction's row is not of the version that was known.
 	CommitShards(ctx context.Context, owner int32, changes []ShardChange) error
 	// ResolveShards settles unknown commits: per shard, locks and reads the guard row; stored = Seq+1 means
 	// it took effect; otherwise seq becomes max(stored+1, Seq+2) so that it cannot any more.

@@ -44,6 +44,10 @@ type (
 		topic     meta.UUID
 		partition int32
 	}
+	pendingKey struct {
+		id string
+		offsetKey
+	}
 	broker struct {
 		meta.Broker
 		process    meta.UUID
@@ -79,6 +83,9 @@ type tables struct {
 	groups     map[string]stored[meta.GroupRow]
 	members    map[memberKey]stored[meta.MemberRow]
 	offsets    map[offsetKey]stored[meta.OffsetRow]
+
+	transactions map[string]stored[meta.TransactionRow]
+	pending      map[pendingKey]stored[meta.PendingOffsetRow]
 }
 
 // NewMemory returns an empty store whose clock is time.Now (virtual in a synctest bubble).
@@ -89,6 +96,7 @@ func NewMemory() *Memory {
 			cluster: map[struct{}]meta.Cluster{}, brokers: map[int32]broker{}, topics: map[meta.UUID]topic{}, names: map[string]meta.UUID{},
 			partitions: map[partitionKey]meta.Partition{}, shards: map[int16]shard{}, counters: map[string]int64{}, logs: map[partitionKey]meta.LogOffset{},
 			groups: map[string]stored[meta.GroupRow]{}, members: map[memberKey]stored[meta.MemberRow]{}, offsets: map[offsetKey]stored[meta.OffsetRow]{},
+			transactions: map[string]stored[meta.TransactionRow]{}, pending: map[pendingKey]stored[meta.PendingOffsetRow]{},
 		},
 	}
 }

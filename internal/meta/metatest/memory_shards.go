@@ -56,6 +56,7 @@ func (m *Memory) shardRows(n int16) (rows meta.ShardRows) {
 			rows.Offsets = append(rows.Offsets, o.row)
 		}
 	}
+	m.transactionRows(n, &rows)
 	slices.SortFunc(rows.Groups, func(a, b meta.GroupRow) int { return strings.Compare(a.Group, b.Group) })
 	slices.SortFunc(rows.Members, func(a, b meta.MemberRow) int {
 		if c := strings.Compare(a.Group, b.Group); c != 0 {
@@ -112,6 +113,11 @@ func (m *Memory) CommitShards(ctx context.Context, owner int32, changes []meta.S
 		}
 		for _, c := range changes {
 			m.writeRows(c)
+		}
+		for _, c := range changes {
+			if err := m.writeTransactions(c); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
