@@ -236,6 +236,45 @@ func (w *compactWorld) compactChecked() {
 			w.t.Fatal(err)
 		}
 	}
+	w.checkTimes()
+}
+
+// checkTimes compares lookups by time with the records that are left.
+func (w *compactWorld) checkTimes() {
+	w.t.Helper()
+	type timed struct{ at, offset int64 }
+	var left []timed
+	newest := timed{at: -1}
+	for data := readAll(w.t, w.Log, 0, BoundEnd); len(data) > 0; {
+		h := decodeHeader(data)
+		err := inflate(h.Codec(), data[batchOverhead:h.Size()], inflateLimit, func(plain []byte) error {
+			it := recordIter{buf: plain, left: h.Records}
+			for it.next() {
+				r := timed{h.BaseTimestamp + it.timestampDelta, h.BaseOffset + int64(it.offsetDelta)}
+				left = append(left, r)
+				if r.at > newest.at {
+					newest = r
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		data = data[h.Size():]
+	}
+	pos, found, err := w.MaxTimestamp(BoundEnd)
+	if err != nil || !found || (timed{pos.TimestampMs, pos.Offset}) != newest {
+		w.t.Fatalf("largest timestamp %+v %v %v, want %+v", pos, found, err, newest)
+	}
+	for range 20 {
+		ts := left[w.rng.IntN(len(left))].at - int64(w.rng.IntN(3))
+		i := slices.IndexFunc(left, func(r timed) bool { return r.at >= ts })
+		pos, found, err := w.OffsetForTime(ts, BoundEnd)
+		if err != nil || !found || (timed{pos.TimestampMs, pos.Offset}) != left[i] {
+			w.t.Fatalf("record at %d: %+v %v %v, want %+v", ts, pos, found, err, left[i])
+		}
+	}
 }
 
 // duplicates sends each producer's last batch again.
@@ -432,6 +471,18 @@ func (w *compactWorld) afterFault(n int, disk *vfs.Mem) {
 			w.t.Fatalf("call %d, truncate: %v, log %v", n, err, w.Err())
 		}
 		return // a swap is pending whose sync failed: only a start may settle it
+	}
+	if end := w.Offsets().End; end > cut || len(w.swaps) > 0 {
+		w.t.Fatalf("call %d: ends at %d after truncation to %d, %d swaps pending", n, end, cut, len(w.swaps))
+	}
+	entries, err := disk.ReadDir(w.dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), swapSuffix) || strings.HasSuffix(e.Name(), cleanedSuffix) {
+			w.t.Errorf("call %d: left behind: %s", n, e.Name())
+		}
 	}
 	want := readAll(w.t, w.Log, 0, BoundEnd) // older values that compaction took are gone
 	same := func(l *Log) error {
