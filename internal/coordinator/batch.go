@@ -13,6 +13,8 @@ type op struct {
 	deadline time.Time     // not begun after it; the caller has its error then
 	solo     bool          // shares no transaction, because one it was part of was refused
 	done     func(e error) // nil: stored. Called once, by the committer
+	also     []part        // of other shards, in the same transaction
+	shadow   bool          // stands for a part of another shard's decision: done is called only when it is stored
 
 	// What its shard does when it is stored.
 	entry   *entry
@@ -21,12 +23,21 @@ type op struct {
 	call    *call
 }
 
+// part is what a decision changes in another shard.
+type part struct {
+	shard  int16
+	change change
+	stored func() // called once it is, in the order in which that shard's changes were stored
+}
+
 // rowSet folds the changes of one shard, in order, so that each row is written or deleted once, last wins.
 type rowSet struct {
 	groups  map[string]*meta.GroupRow // nil: deleted
 	members map[memberKey]*meta.MemberRow
 	offsets map[offsetKey]*meta.OffsetRow
-	order   struct {
+	// Operations of one transactional id follow one another, so no two changes of one set are about the same id.
+	transactions []*change
+	order        struct {
 		groups  []string
 		members []memberKey
 		offsets []offsetKey
@@ -42,6 +53,9 @@ func newRowSet() *rowSet {
 }
 
 func (s *rowSet) add(c *change) {
+	if len(c.transactions)+len(c.held)+len(c.deletedTransactions)+len(c.pending)+len(c.endedPending) > 0 {
+		s.transactions = append(s.transactions, c)
+	}
 	for _, g := range c.deletedGroups {
 		s.forget(g)
 		s.putGroup(g, nil)
@@ -103,6 +117,7 @@ func (s *rowSet) putOffset(k offsetKey, row *meta.OffsetRow) {
 // fill writes the rows into c under one version. Keys that were forgotten and put again occur twice in the order and
 // are taken once.
 func (s *rowSet) fill(c *meta.ShardChange, version int64) {
+	s.fillTransactions(c, version)
 	for _, k := range s.order.groups {
 		if row := s.groups[k]; row != nil {
 			row.Version = version
@@ -136,5 +151,26 @@ func (s *rowSet) fill(c *meta.ShardChange, version int64) {
 			})
 		}
 		delete(s.offsets, k)
+	}
+}
+
+func (s *rowSet) fillTransactions(c *meta.ShardChange, version int64) {
+	for _, t := range s.transactions {
+		for i := range t.transactions {
+			t.transactions[i].Version = version // its owner reads it there when it is stored
+		}
+		for i := range t.pending {
+			t.pending[i].Version = version
+		}
+		c.Transactions = append(c.Transactions, t.transactions...)
+		c.HeldTransactions = append(c.HeldTransactions, t.held...)
+		c.Pending = append(c.Pending, t.pending...)
+		for _, id := range t.deletedTransactions {
+			c.DeletedTransactions = append(c.DeletedTransactions, meta.TransactionKey{ID: id, Version: version})
+			c.EndedPending = append(c.EndedPending, meta.TransactionKey{ID: id, Version: version})
+		}
+		for _, id := range t.endedPending {
+			c.EndedPending = append(c.EndedPending, meta.TransactionKey{ID: id, Version: version})
+		}
 	}
 }

@@ -17,6 +17,9 @@ func (acceptingStore) CommitShards(context.Context, int32, []meta.ShardChange) e
 func (acceptingStore) ResolveShards(context.Context, int32, []meta.ShardChange) ([]meta.Resolved, error) {
 	return nil, nil
 }
+func (acceptingStore) LoadShards(context.Context, int32, []meta.Shard) (map[int16]meta.ShardRows, error) {
+	return nil, nil
+}
 
 func startBench(b *testing.B) *Groups {
 	g := New(Options{Store: acceptingStore{}, InitialRebalanceDelay: 100 * time.Millisecond})

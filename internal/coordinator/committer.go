@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 type Store interface {
 	CommitShards(ctx context.Context, owner int32, changes []meta.ShardChange) error
 	ResolveShards(ctx context.Context, owner int32, changes []meta.ShardChange) ([]meta.Resolved, error)
+	LoadShards(ctx context.Context, owner int32, shards []meta.Shard) (map[int16]meta.ShardRows, error)
 }
 
 const (
@@ -73,6 +75,12 @@ func (c *committer) open(shards []meta.Shard, rows map[int16]meta.ShardRows) {
 		}
 		for i := range r.Offsets {
 			p.version = max(p.version, r.Offsets[i].Version)
+		}
+		for i := range r.Transactions {
+			p.version = max(p.version, r.Transactions[i].Version)
+		}
+		for i := range r.Pending {
+			p.version = max(p.version, r.Pending[i].Version)
 		}
 		c.pipes[s.Shard] = p
 	}
@@ -161,25 +169,27 @@ func (c *committer) paceLocked(now time.Time) time.Duration {
 }
 
 // takeLocked builds the next transaction of all shards that have something and nothing under way. late are decisions
-// whose callers have given up.
+// whose callers have given up. Decisions that span shards choose first: they wait until all of theirs are free.
 func (c *committer) takeLocked(now time.Time) (parts []*sending, late []*op) {
-	budget := rowsPerCommit
+	t := &taking{pipes: &c.pipes, budget: rowsPerCommit, by: map[int16]*sending{}}
 	for _, p := range c.pipes {
-		if p == nil || p.busy || budget <= 0 {
+		if p == nil || p.busy || len(p.queue) == 0 {
 			continue
 		}
 		late = append(late, p.dropLate(now)...)
-		if len(parts) > 0 && len(p.queue) > 0 && p.queue[0].solo {
-			continue
-		}
-		if part := p.take(&budget); part != nil {
-			parts = append(parts, part)
-			if part.ops[0].solo {
-				break
+	}
+	for _, spanning := range []bool{true, false} {
+		for _, p := range c.pipes {
+			if p == nil || len(p.queue) == 0 || p.busy && t.by[p.shard] == nil || spanning && len(p.queue[0].also) == 0 {
+				continue
 			}
+			t.take(p)
 		}
 	}
-	return parts, late
+	for _, s := range t.parts {
+		s.seal()
+	}
+	return t.parts, late
 }
 
 // send commits one transaction and sees to it that its outcome is known.
@@ -280,6 +290,7 @@ func (c *committer) settle(parts []*sending, resolved []meta.Resolved, err error
 			if ok {
 				p.seq = r.Seq
 			}
+			s.ops = slices.DeleteFunc(s.ops, func(o *op) bool { return o.shadow }) // their decisions are queued again
 			for _, o := range s.ops {
 				o.solo = o.solo || refused
 			}
@@ -289,9 +300,13 @@ func (c *committer) settle(parts []*sending, resolved []meta.Resolved, err error
 	}
 	c.waitLocked(again && !refused)
 	c.mu.Unlock()
+	// A decision that spans shards is told last: whoever hears of it finds it in all of them.
+	slices.SortStableFunc(done, func(a, b *op) int { return min(len(a.also), 1) - min(len(b.also), 1) })
 	finish(done, nil)
 	if errors.Is(err, meta.ErrFenced) || errors.Is(err, ErrNotCoordinator) {
 		finish(failed, ErrNotCoordinator)
+	} else if errors.Is(err, meta.ErrRowMoved) {
+		finish(failed, meta.ErrRowMoved)
 	} else {
 		finish(failed, ErrNotAvailable)
 	}
@@ -343,7 +358,9 @@ func (c *committer) drop(err error) {
 
 func finish(ops []*op, err error) {
 	for _, o := range ops {
-		o.done(err)
+		if err == nil || !o.shadow {
+			o.done(err)
+		}
 	}
 }
 

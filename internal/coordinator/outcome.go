@@ -51,6 +51,12 @@ type change struct {
 	deletedGroups  []string // with members and offsets
 	deletedMembers []memberKey
 	deletedOffsets []offsetKey
+
+	transactions        []meta.TransactionRow // Version is set when it is sent
+	held                []meta.TransactionKey // must still have exactly this version
+	deletedTransactions []string              // with their pending offsets
+	pending             []meta.PendingOffsetRow
+	endedPending        []string // transactional ids whose pending offsets go
 }
 
 type memberKey struct{ group, member string }
@@ -64,5 +70,6 @@ func (c *change) isEmpty() bool { return c.rows() == 0 }
 
 func (c *change) rows() int {
 	return len(c.groups) + len(c.members) + len(c.offsets) +
-		len(c.deletedGroups) + len(c.deletedMembers) + len(c.deletedOffsets)
+		len(c.deletedGroups) + len(c.deletedMembers) + len(c.deletedOffsets) +
+		len(c.transactions) + len(c.held) + len(c.deletedTransactions) + len(c.pending) + len(c.endedPending)
 }

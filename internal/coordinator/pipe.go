@@ -39,22 +39,61 @@ func (p *pipe) dropLate(now time.Time) []*op {
 	return late
 }
 
-// take turns the front of the queue into the shard's part of a transaction.
-func (p *pipe) take(budget *int) *sending {
-	n := 0
-	for n < len(p.queue) && *budget > 0 && (n == 0 || !p.queue[n].solo) {
-		*budget -= p.queue[n].change.rows()
-		n++
-		if p.queue[n-1].solo {
-			break
+// taking gathers one transaction from the queues of several shards.
+type taking struct {
+	pipes  *[meta.Shards]*pipe
+	budget int // rows that still fit
+	parts  []*sending
+	by     map[int16]*sending
+	full   bool // has a decision that shares with nobody
+}
+
+// take moves the front of a shard's queue into the transaction, up to a decision that cannot be part of it now.
+func (t *taking) take(p *pipe) {
+	for len(p.queue) > 0 && t.budget > 0 && !t.full {
+		o := p.queue[0]
+		if o.solo && len(t.parts) > 0 || !t.canSpan(o) {
+			return
+		}
+		p.queue[0] = nil
+		p.queue = p.queue[1:]
+		t.put(p, o)
+		for i := range o.also {
+			a := &o.also[i]
+			t.put(t.pipes[a.shard], &op{shard: a.shard, change: a.change, solo: o.solo, shadow: true, done: func(error) { a.stored() }})
+		}
+		t.full = o.solo
+	}
+	if len(p.queue) == 0 {
+		p.queue = nil
+	}
+}
+
+// canSpan says whether all other shards of a decision are free, or in the transaction already.
+func (t *taking) canSpan(o *op) bool {
+	for i := range o.also {
+		if p := t.pipes[o.also[i].shard]; p == nil || p.busy && t.by[p.shard] == nil {
+			return false
 		}
 	}
-	if n == 0 {
-		return nil
+	return true
+}
+
+func (t *taking) put(p *pipe, o *op) {
+	s := t.by[p.shard]
+	if s == nil {
+		s = &sending{pipe: p}
+		p.busy = true
+		t.by[p.shard] = s
+		t.parts = append(t.parts, s)
 	}
-	s := &sending{pipe: p, ops: append([]*op(nil), p.queue[:n]...)}
-	p.queue = append([]*op(nil), p.queue[n:]...)
-	p.busy = true
+	t.budget -= o.change.rows()
+	s.ops = append(s.ops, o)
+}
+
+// seal makes the rows of a shard's part.
+func (s *sending) seal() {
+	p := s.pipe
 	set := newRowSet()
 	for _, o := range s.ops {
 		set.add(&o.change)
@@ -62,5 +101,4 @@ func (p *pipe) take(budget *int) *sending {
 	s.version = max(p.seq, p.version) + 1
 	s.change = meta.ShardChange{Shard: p.shard, Term: p.term, Seq: p.seq}
 	set.fill(&s.change, s.version)
-	return s
 }
