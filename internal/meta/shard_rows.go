@@ -14,22 +14,24 @@ import (
 // Rows of many shards travel as one array per column; a row replaces only an older version of itself.
 const (
 	sqlGroupsUpsert = `/* groups_upsert */
-INSERT INTO pgbroker_internal.consumer_groups AS t (shard, group_id, kind, protocol_type, protocol, generation, leader, empty_since, version)
-SELECT * FROM unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[], $8::timestamptz[], $9::bigint[])
+INSERT INTO pgbroker_internal.consumer_groups AS t
+  (shard, group_id, kind, protocol_type, protocol, generation, leader, empty_since, assignment_epoch, subscription_hash, version)
+SELECT * FROM unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[], $8::timestamptz[], $9::integer[], $10::bigint[], $11::bigint[])
 ON CONFLICT (group_id) DO UPDATE
 SET kind = excluded.kind, protocol_type = excluded.protocol_type, protocol = excluded.protocol, generation = excluded.generation,
-    leader = excluded.leader, empty_since = excluded.empty_since, version = excluded.version
+    leader = excluded.leader, empty_since = excluded.empty_since, assignment_epoch = excluded.assignment_epoch,
+    subscription_hash = excluded.subscription_hash, version = excluded.version
 WHERE t.version < excluded.version`
 	sqlMembersUpsert = `/* members_upsert */
 INSERT INTO pgbroker_internal.group_members AS t
-  (shard, group_id, member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms, protocols, assignment, version)
-SELECT w.shard, w.group_id, w.member_id, w.instance_id, w.client_id, w.client_host, w.session_ms, w.rebalance_ms, w.protocols::jsonb, w.assignment, w.version
-FROM unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::integer[], $9::text[], $10::bytea[], $11::bigint[])
-     w(shard, group_id, member_id, instance_id, client_id, client_host, session_ms, rebalance_ms, protocols, assignment, version)
+  (shard, group_id, member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms, protocols, assignment, consumer, version)
+SELECT w.shard, w.group_id, w.member_id, w.instance_id, w.client_id, w.client_host, w.session_ms, w.rebalance_ms, w.protocols::jsonb, w.assignment, w.consumer::jsonb, w.version
+FROM unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::integer[], $9::text[], $10::bytea[], $11::text[], $12::bigint[])
+     w(shard, group_id, member_id, instance_id, client_id, client_host, session_ms, rebalance_ms, protocols, assignment, consumer, version)
 ON CONFLICT (group_id, member_id) DO UPDATE
 SET instance_id = excluded.instance_id, client_id = excluded.client_id, client_host = excluded.client_host,
     session_timeout_ms = excluded.session_timeout_ms, rebalance_timeout_ms = excluded.rebalance_timeout_ms,
-    protocols = excluded.protocols, assignment = excluded.assignment, version = excluded.version
+    protocols = excluded.protocols, assignment = excluded.assignment, consumer = excluded.consumer, version = excluded.version
 WHERE t.version < excluded.version`
 	sqlOffsetsUpsert = `/* offsets_upsert */
 INSERT INTO pgbroker_internal.group_offsets AS t
@@ -133,7 +135,9 @@ func (s *shardRowSet) queueGroups(b *pgx.Batch) {
 		texts(func(g *GroupRow) string { return g.Group }), texts(func(g *GroupRow) string { return g.Kind }),
 		texts(func(g *GroupRow) string { return g.ProtocolType }), texts(func(g *GroupRow) string { return g.Protocol }),
 		column(r, func(x *row) int32 { return x.row.Generation }), texts(func(g *GroupRow) string { return g.Leader }),
-		column(r, func(x *row) *time.Time { return timeOrNull(x.row.EmptySince) }), column(r, func(x *row) int64 { return x.row.Version }))
+		column(r, func(x *row) *time.Time { return timeOrNull(x.row.EmptySince) }),
+		column(r, func(x *row) int32 { return x.row.AssignmentEpoch }), column(r, func(x *row) int64 { return x.row.SubscriptionHash }),
+		column(r, func(x *row) int64 { return x.row.Version }))
 }
 
 func (s *shardRowSet) queueMembers(b *pgx.Batch) {
@@ -151,7 +155,8 @@ func (s *shardRowSet) queueMembers(b *pgx.Batch) {
 		texts(func(m *MemberRow) string { return m.ClientID }), texts(func(m *MemberRow) string { return m.ClientHost }),
 		column(r, func(x *row) int32 { return toMs(x.row.SessionTimeout) }), column(r, func(x *row) int32 { return toMs(x.row.RebalanceTimeout) }),
 		column(r, func(x *row) string { return protocolsText(x.row.Protocols) }),
-		column(r, func(x *row) []byte { return x.row.Assignment }), column(r, func(x *row) int64 { return x.row.Version }))
+		column(r, func(x *row) []byte { return x.row.Assignment }), column(r, func(x *row) *string { return consumerText(x.row.Consumer) }),
+		column(r, func(x *row) int64 { return x.row.Version }))
 }
 
 func (s *shardRowSet) queueOffsets(b *pgx.Batch) {
@@ -172,7 +177,7 @@ func loadShardRows(ctx context.Context, tx pgx.Tx, shards []int16, out map[int16
 	var shard int16
 	var g GroupRow
 	var since, expires *time.Time
-	err := forEach(ctx, tx, sqlLoadGroups, shards, []any{&shard, &g.Group, &g.Kind, &g.ProtocolType, &g.Protocol, &g.Generation, &g.Leader, &since, &g.Version}, func() error {
+	err := forEach(ctx, tx, sqlLoadGroups, shards, []any{&shard, &g.Group, &g.Kind, &g.ProtocolType, &g.Protocol, &g.Generation, &g.Leader, &since, &g.AssignmentEpoch, &g.SubscriptionHash, &g.Version}, func() error {
 		r := g
 		r.Group, r.Kind, r.ProtocolType, r.Protocol, r.Leader = fromText(g.Group), fromText(g.Kind), fromText(g.ProtocolType), fromText(g.Protocol), fromText(g.Leader)
 		r.EmptySince = timeFromNull(since)
@@ -187,12 +192,16 @@ func loadShardRows(ctx context.Context, tx pgx.Tx, shards []int16, out map[int16
 	var m MemberRow
 	var sessionMs, rebalanceMs int32
 	var protocols string
-	err = forEach(ctx, tx, sqlLoadMembers, shards, []any{&shard, &m.Group, &m.MemberID, &m.InstanceID, &m.ClientID, &m.ClientHost, &sessionMs, &rebalanceMs, &protocols, &m.Assignment, &m.Version}, func() error {
+	var consumer *string
+	err = forEach(ctx, tx, sqlLoadMembers, shards, []any{&shard, &m.Group, &m.MemberID, &m.InstanceID, &m.ClientID, &m.ClientHost, &sessionMs, &rebalanceMs, &protocols, &m.Assignment, &consumer, &m.Version}, func() error {
 		r := m
 		r.Group, r.MemberID, r.ClientID, r.ClientHost = fromText(m.Group), fromText(m.MemberID), fromText(m.ClientID), fromText(m.ClientHost)
 		r.InstanceID = textOrNull(m.InstanceID, fromText)
 		r.SessionTimeout, r.RebalanceTimeout = time.Duration(sessionMs)*time.Millisecond, time.Duration(rebalanceMs)*time.Millisecond
 		if err := protocolsFromText(protocols, &r.Protocols); err != nil {
+			return err
+		}
+		if r.Consumer, err = consumerFromText(consumer); err != nil {
 			return err
 		}
 		rows := out[shard]

@@ -162,10 +162,10 @@ func ResolveSeq(c ShardChange, stored int64) Resolved {
 
 const (
 	sqlLoadGroups = `/* load_groups */
-SELECT shard, group_id, kind, protocol_type, protocol, generation, leader, empty_since, version
+SELECT shard, group_id, kind, protocol_type, protocol, generation, leader, empty_since, assignment_epoch, subscription_hash, version
 FROM pgbroker_internal.consumer_groups WHERE shard = ANY ($1::smallint[])`
 	sqlLoadMembers = `/* load_members */
-SELECT shard, group_id, member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms, protocols::text, assignment, version
+SELECT shard, group_id, member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms, protocols::text, assignment, consumer::text, version
 FROM pgbroker_internal.group_members WHERE shard = ANY ($1::smallint[])`
 	sqlLoadOffsets = `/* load_offsets */
 SELECT shard, group_id, topic_id, partition, committed_offset, leader_epoch, metadata, committed_at, expires_at, version

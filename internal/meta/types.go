@@ -247,14 +247,18 @@ type Shard struct {
 // GroupRow is a row of consumer_groups. State is derived from its members.
 type GroupRow struct {
 	Group        string
-	Kind         string // "classic" (later "consumer")
+	Kind         string // "classic" or "consumer" (KIP-848)
 	ProtocolType string
 	Protocol     string // chosen assignor, "" none
-	Generation   int32
+	Generation   int32  // of a consumer group: its epoch
 	Leader       string // member id, "" none
 	// EmptySince is when the last member left, zero while there are members (KIP-211).
 	EmptySince time.Time
-	Version    int64
+	// Of a consumer group: the epoch that its members' targets are for, and a hash of the subscriptions and partitions
+	// that its epoch stands for.
+	AssignmentEpoch  int32
+	SubscriptionHash int64
+	Version          int64
 }
 
 // MemberRow is a row of group_members.
@@ -267,6 +271,7 @@ type MemberRow struct {
 	RebalanceTimeout time.Duration
 	Protocols        []MemberProtocol // in the member's order of preference
 	Assignment       []byte
+	Consumer         *ConsumerMember // nil: a member of a classic group
 	Version          int64
 }
 

@@ -86,6 +86,7 @@ func cloneMember(r meta.MemberRow) meta.MemberRow {
 		id := *r.InstanceID
 		r.InstanceID = &id
 	}
+	r.Consumer = r.Consumer.Clone()
 	return r
 }
 
