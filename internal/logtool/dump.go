@@ -236,7 +236,7 @@ func (d *dumper) batch(b *batch, raw []byte) error {
 		if r.offset < d.opts.From || r.offset >= d.opts.To {
 			return nil
 		}
-		stop = d.emit(newDumpRecord(r))
+		stop = d.emit(DumpRecord{r})
 		return stop
 	})
 	if err != nil && stop == nil {

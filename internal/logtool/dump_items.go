@@ -148,39 +148,42 @@ func (b DumpBatch) Text() string {
 	return s.String()
 }
 
-// DumpRecord is a record. What is no UTF-8 text is in the field with b64.
-type DumpRecord struct {
-	Type      string          `json:"type"`
-	Offset    int64           `json:"offset"`
-	Timestamp Millis          `json:"timestamp"`
-	Key       json.RawMessage `json:"key,omitempty"`
-	KeyB64    *string         `json:"key_b64,omitempty"`
-	Value     json.RawMessage `json:"value,omitempty"`
-	ValueB64  *string         `json:"value_b64,omitempty"`
-	Headers   [][2]any        `json:"headers"`
+// DumpRecord is a record; it is valid only while it is emitted.
+type DumpRecord struct{ record *record }
 
-	text string
-}
-
-func newDumpRecord(r *record) DumpRecord {
-	d := DumpRecord{Type: "record", Offset: r.offset, Timestamp: Millis(r.timestamp), Headers: [][2]any{}}
-	d.Key, d.KeyB64 = jsonBytes(r.key)
-	d.Value, d.ValueB64 = jsonBytes(r.value)
+// Text is the record on one line, key and value in quotes or as base64.
+func (d DumpRecord) Text() string {
+	r := d.record
 	var s strings.Builder
-	fmt.Fprintf(&s, "  record offset: %d time: %s key: %s value: %s", r.offset, d.Timestamp, textBytes(r.key), textBytes(r.value))
+	fmt.Fprintf(&s, "  record offset: %d time: %s key: %s value: %s", r.offset, Millis(r.timestamp), textBytes(r.key), textBytes(r.value))
 	for i, h := range r.headers {
 		if i == 0 {
 			s.WriteString(" headers:")
 		}
 		fmt.Fprintf(&s, " %s=%s", textBytes([]byte(h.key)), textBytes(h.value))
-		d.Headers = append(d.Headers, [2]any{jsonAny([]byte(h.key)), jsonAny(h.value)})
 	}
-	d.text = s.String()
-	return d
+	return s.String()
 }
 
-// Text is the record on one line, key and value in quotes or as base64.
-func (r DumpRecord) Text() string { return r.text }
+// MarshalJSON has the fields of "consume -f json": what is no UTF-8 text is in the field with b64.
+func (d DumpRecord) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Type      string          `json:"type"`
+		Offset    int64           `json:"offset"`
+		Timestamp Millis          `json:"timestamp"`
+		Key       json.RawMessage `json:"key,omitempty"`
+		KeyB64    *string         `json:"key_b64,omitempty"`
+		Value     json.RawMessage `json:"value,omitempty"`
+		ValueB64  *string         `json:"value_b64,omitempty"`
+		Headers   [][2]any        `json:"headers"`
+	}{Type: "record", Offset: d.record.offset, Timestamp: Millis(d.record.timestamp), Headers: [][2]any{}}
+	out.Key, out.KeyB64 = jsonBytes(d.record.key)
+	out.Value, out.ValueB64 = jsonBytes(d.record.value)
+	for _, h := range d.record.headers {
+		out.Headers = append(out.Headers, [2]any{jsonAny([]byte(h.key)), jsonAny(h.value)})
+	}
+	return json.Marshal(out)
+}
 
 // textBytes is quoted text, base64:… for what is none, or null.
 func textBytes(b []byte) string {
