@@ -26,26 +26,9 @@ func (l *Log) OffsetForTime(timestampMs int64, upTo Bound) (pos TimedOffset, fou
 // MaxTimestamp is the record with the largest timestamp, the earliest on ties;
 // found is false in an empty log and where no record has a timestamp.
 func (l *Log) MaxTimestamp(upTo Bound) (pos TimedOffset, found bool, err error) {
-	err = l.searchTimes(upTo, func(s *timeSearch) error {
-		found = false
-		best, at := int64(noTimestamp), int64(-1)
-		var in *segment
-		for _, seg := range s.segs {
-			ts, offset, err := s.largest(seg)
-			if err != nil {
-				return err
-			}
-			if ts > best {
-				best, at, in = ts, offset, seg
-			}
-		}
-		if in == nil {
-			return nil
-		}
-		return s.batches(in, at, func(h *BatchHeader, raw []byte) bool {
-			pos, found = s.recordIn(h, raw, best)
-			return false
-		})
+	err = l.searchTimes(upTo, func(s *timeSearch) (err error) {
+		pos, found, err = s.newest()
+		return err
 	})
 	if err != nil {
 		return TimedOffset{}, false, l.wrap("max timestamp", err)
@@ -58,6 +41,34 @@ type timeSearch struct {
 	log          *Log
 	segs         []*segment
 	start, bound int64
+	headers      bool // trust no index for the largest timestamp
+}
+
+// newest finds the record with the largest timestamp.
+func (s *timeSearch) newest() (pos TimedOffset, found bool, err error) {
+	best, at := int64(noTimestamp), int64(-1)
+	var in *segment
+	for _, seg := range s.segs {
+		ts, offset, err := s.largest(seg)
+		if err != nil {
+			return pos, false, err
+		}
+		if ts > best {
+			best, at, in = ts, offset, seg
+		}
+	}
+	if in == nil {
+		return pos, false, nil
+	}
+	err = s.batches(in, at, func(h *BatchHeader, raw []byte) bool {
+		pos, found = s.recordIn(h, raw, best)
+		return false
+	})
+	if err == nil && !found && !s.headers {
+		s.headers = true // a Kafka's compaction counts headers without records too
+		return s.newest()
+	}
+	return pos, found, err
 }
 
 // searchTimes runs search on the log as it is now, and again if a segment that it needs was deleted meanwhile.
@@ -112,12 +123,12 @@ func (s *timeSearch) largest(seg *segment) (ts, offset int64, err error) {
 	ts, offset = seg.maxTimestamp, seg.maxOffset
 	whole := seg.base >= s.start && seg.end <= s.bound
 	seg.mu.RUnlock()
-	if whole || ts == noTimestamp {
+	if !s.headers && (whole || ts == noTimestamp) {
 		return ts, offset, nil
 	}
 	ts = noTimestamp
 	err = s.batches(seg, s.start, func(h *BatchHeader, _ []byte) bool {
-		if h.MaxTimestamp > ts {
+		if h.MaxTimestamp > ts && h.Records > 0 {
 			ts, offset = h.MaxTimestamp, h.LastOffset()
 		}
 		return true
