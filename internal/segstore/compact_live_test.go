@@ -294,3 +294,56 @@ func TestPace(t *testing.T) {
 		t.Errorf("wait: %v", err)
 	}
 }
+
+// TestCompactAndDelete: both policies at once, and what the cleaner reports.
+func TestCompactAndDelete(t *testing.T) {
+	cfg := compactConfig()
+	cfg.Delete, cfg.RetentionAge = true, time.Hour
+	c := newCompactLog(t, vfs.NewMem(), cfg)
+	seen := new(recordedCleans)
+	c.s.observer = seen
+	fill := func(value string) {
+		for i := range 10 {
+			c.put(noProducer, kv{fmt.Sprint(i % 3), value}, kv{fmt.Sprint(value, i), value})
+		}
+		c.roll()
+	}
+	fill("old")
+	c.compact()
+	c.clock.Add(50 * 60_000)
+	fill("new")
+	c.clock.Add(20 * 60_000)
+	if err := c.retain(c.s.now()); err != nil {
+		t.Fatal(err)
+	}
+	if o := c.Offsets(); o.Start != 20 {
+		t.Fatalf("starts at %d: the first segment is 70 minutes old", o.Start)
+	}
+	c.compact()
+	if got := c.story(); len(got) != 10 || c.s.cleanedTo(c.Log) != 40 {
+		t.Fatalf("clean to %d:\n%s", c.s.cleanedTo(c.Log), strings.Join(got, "\n"))
+	}
+	if len(seen.list) != 2 || seen.list[1].From != 20 || seen.list[1].To != 40 || seen.list[1].Records != 20 || seen.list[1].Kept != 13 ||
+		seen.list[1].Read == 0 || seen.list[1].Written == 0 || seen.list[1].Err != nil || seen.dirtiest != 0 {
+		t.Errorf("reported %+v, dirtiest %v", seen.list, seen.dirtiest)
+	}
+	if _, err := c.DeleteTo(30); err != nil {
+		t.Errorf("delete records: %v", err)
+	}
+	cfg.Delete = false
+	c.SetConfig(cfg)
+	if _, err := c.DeleteTo(35); !errors.Is(err, ErrPolicy) {
+		t.Errorf("delete records of a topic that is only compacted: %v", err)
+	}
+}
+
+// recordedCleans is an Observer of the cleaner.
+type recordedCleans struct {
+	list     []CleanResult
+	dirtiest float64
+}
+
+func (*recordedCleans) Flushed(time.Duration, int, error) {}
+func (*recordedCleans) Failed(string, int32, error)       {}
+func (r *recordedCleans) Cleaned(c CleanResult)           { r.list = append(r.list, c) }
+func (r *recordedCleans) Dirtiest(ratio float64, _ int)   { r.dirtiest = ratio }
