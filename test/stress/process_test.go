@@ -33,10 +33,10 @@ type broker struct {
 	httpURL string
 }
 
-// buildBroker is PGBROKER_BINARY, or a binary made for this test.
+// buildBroker is PGBROKER_TEST_BINARY, or a binary made for this test.
 func buildBroker(t testing.TB) string {
 	t.Helper()
-	if path := os.Getenv("PGBROKER_BINARY"); path != "" {
+	if path := os.Getenv("PGBROKER_TEST_BINARY"); path != "" {
 		return path
 	}
 	path := filepath.Join(t.TempDir(), "pgbroker")
