@@ -116,6 +116,13 @@ var kafkaCodes = []struct {
 	{coordinator.ErrGroupNotFound, kerr.GroupIDNotFound},
 	{coordinator.ErrSubscribed, kerr.GroupSubscribedToTopic},
 	{coordinator.ErrMetadataTooLarge, kerr.OffsetMetadataTooLarge},
+	{coordinator.ErrInvalidRequest, kerr.InvalidRequest},
+	{coordinator.ErrFencedEpoch, kerr.FencedMemberEpoch},
+	{coordinator.ErrUnreleasedInstance, kerr.UnreleasedInstanceID},
+	{coordinator.ErrUnsupportedAssignor, kerr.UnsupportedAssignor},
+	{coordinator.ErrStaleEpoch, kerr.StaleMemberEpoch},
+	{coordinator.ErrInvalidRegex, kerr.InvalidRegularExpression},
+	{coordinator.ErrVersionOfCommit, kerr.UnsupportedVersion},
 
 	{context.DeadlineExceeded, kerr.RequestTimedOut},
 	{context.Canceled, kerr.NotLeaderForPartition},

@@ -11,6 +11,11 @@ import (
 
 func (s *shard) join(now time.Time, e *entry, c *call, r *JoinRequest) {
 	switch {
+	case e.g != nil && e.g.consumers != nil && e.g.state != empty:
+		s.answer(c, JoinReply{Err: ErrInconsistentProtocol, MemberID: r.MemberID, Generation: -1}, nil)
+		return
+	case e.g != nil && e.g.consumers != nil:
+		e.g = e.g.becomeClassic()
 	case e.g != nil:
 	case r.MemberID != "":
 		s.answer(c, JoinReply{Err: ErrUnknownMember, MemberID: r.MemberID, Generation: -1}, nil)
@@ -40,7 +45,7 @@ func (s *shard) join(now time.Time, e *entry, c *call, r *JoinRequest) {
 }
 
 func (s *shard) sync(now time.Time, e *entry, c *call, r *SyncRequest) {
-	if e.g == nil {
+	if e.g == nil || e.g.consumers != nil {
 		s.answer(c, SyncReply{Err: ErrUnknownMember}, nil)
 		return
 	}
@@ -62,7 +67,7 @@ func (s *shard) heartbeat(now time.Time, e *entry, c *call, r *HeartbeatRequest)
 }
 
 func (s *shard) leave(now time.Time, e *entry, c *call, r *LeaveRequest) {
-	if e.g == nil {
+	if e.g == nil || e.g.consumers != nil {
 		results := make([]error, len(r.Members))
 		for i := range results {
 			results[i] = ErrUnknownMember
@@ -94,6 +99,10 @@ func (s *shard) commit(now time.Time, e *entry, c *call, r *CommitRequest) {
 }
 
 func (s *shard) fetchOffsets(e *entry, c *call, r *FetchOffsetsRequest) {
+	if err := e.g.checkFetch(r); err != nil {
+		s.answer(c, FetchOffsetsReply{Err: err}, nil)
+		return
+	}
 	s.answer(c, FetchOffsetsReply{Offsets: e.offsets.fetch(r.Partitions)}, nil)
 }
 

@@ -2,12 +2,16 @@ package coordinator
 
 // list is the group's row of ListGroups.
 func (g *group) list() GroupListing {
+	if g.consumers != nil {
+		return GroupListing{Group: g.id, ProtocolType: g.protocolType, State: g.consumers.state(), Kind: kindConsumer}
+	}
 	return GroupListing{Group: g.id, ProtocolType: g.protocolType, State: g.state.String(), Kind: kindClassic}
 }
 
-// describe shows the group (GroupMetadataManager.describeGroups); nil is a group that does not exist.
+// describe shows the group (GroupMetadataManager.describeGroups); nil is a group that does not exist. A consumer group is
+// none to this request.
 func (g *group) describe(id string) GroupDescription {
-	if g == nil {
+	if g == nil || g.consumers != nil {
 		return GroupDescription{Err: ErrGroupNotFound, Group: id, State: "Dead"}
 	}
 	d := GroupDescription{

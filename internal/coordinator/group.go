@@ -59,6 +59,8 @@ type settings struct {
 	retention     time.Duration // offsets.retention.minutes
 	subscription  func(metadata []byte) ([]string, bool)
 	topicName     func(meta.UUID) (string, bool)
+	consumer      *consumerSettings
+	topics        func() *TopicView
 }
 
 // member of a group. Protocols, assignment and strings are never changed in place.
@@ -96,10 +98,11 @@ func (m *member) matches(protocols []meta.MemberProtocol) bool {
 	})
 }
 
-// group is one classic group without its offsets.
+// group is one group without its offsets: a classic one unless consumers is set, which then decides.
 type group struct {
-	id  string
-	cfg *settings
+	id        string
+	cfg       *settings
+	consumers *consumers
 
 	state        state
 	initial      bool // the rebalance under way began in an empty group
@@ -151,11 +154,17 @@ func (g *group) clone() *group {
 	}
 	c.static, c.pending = maps.Clone(g.static), maps.Clone(g.pending)
 	c.pendingSync, c.storedMembers = maps.Clone(g.pendingSync), maps.Clone(g.storedMembers)
+	if g.consumers != nil {
+		c.consumers = g.consumers.clone()
+	}
 	return &c
 }
 
 // keepSessions takes over what heartbeats did to the group while this copy of it was being stored.
 func (g *group) keepSessions(old *group) {
+	if g.consumers != nil && old.consumers != nil {
+		g.consumers.keepSessions(old.consumers)
+	}
 	for id, m := range g.members {
 		if o, ok := old.members[id]; ok && m.expires.running() && o.expires.at.After(m.expires.at) {
 			m.expires = o.expires
@@ -318,6 +327,9 @@ func (g *group) noteSubscriptions() {
 
 // subscribesTo says whether a member may consume the topic; where that is not known, a consumer group does.
 func (g *group) subscribesTo(topic string) bool {
+	if g.consumers != nil {
+		return g.consumers.subscribesTo(topic)
+	}
 	if !g.subscribedKnown {
 		return g.protocolType == consumerType
 	}

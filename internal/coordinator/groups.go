@@ -35,13 +35,22 @@ type Options struct {
 	RetentionCheck        time.Duration // offsets.retention.check.interval.ms
 	CommitTimeout         time.Duration // offsets.commit.timeout.ms
 	NewMemberWait         time.Duration // Kafka: 5 minutes, not configurable
-	MailboxSize           int           // requests that one shard may have waiting
+
+	ConsumerSessionTimeout    time.Duration // group.consumer.session.timeout.ms
+	ConsumerHeartbeatInterval time.Duration // group.consumer.heartbeat.interval.ms
+	ConsumerMaxSize           int           // group.consumer.max.size
+	ConsumerAssignors         []string      // group.consumer.assignors: uniform and range, the default first
+
+	MailboxSize int // requests that one shard may have waiting
 
 	// Subscription reads the topics out of a consumer's metadata (ConsumerProtocolSubscription v0); false where it
 	// does not parse. It is called on the shards' goroutines and must not block.
 	Subscription func(metadata []byte) (topics []string, ok bool)
 	// TopicName looks a topic up; false when it does not exist. Offsets of topics that do not exist are removed.
 	TopicName func(meta.UUID) (string, bool)
+	// Topics is what consumer groups can subscribe to. It is called at each of their heartbeats, on the shards'
+	// goroutines, and gives an equal pointer while nothing has changed.
+	Topics func() *TopicView
 }
 
 func (o *Options) setDefaults() {
@@ -55,6 +64,16 @@ func (o *Options) setDefaults() {
 	set(&o.NewMemberWait, 5*time.Minute)
 	set(&o.MaxSize, 1<<31-1)
 	set(&o.OffsetMetadataMax, 4096)
+	set(&o.ConsumerSessionTimeout, 45*time.Second)
+	set(&o.ConsumerHeartbeatInterval, 5*time.Second)
+	set(&o.ConsumerMaxSize, 1<<31-1)
+	if len(o.ConsumerAssignors) == 0 {
+		o.ConsumerAssignors = []string{assignorUniform, assignorRange}
+	}
+	if o.Topics == nil {
+		none := &TopicView{}
+		o.Topics = func() *TopicView { return none }
+	}
 	set(&o.MailboxSize, 8192)
 	if o.Fenced == nil {
 		o.Fenced = func() {}
@@ -97,7 +116,11 @@ func New(o Options) *Groups {
 	cfg := &settings{
 		initialDelay: o.InitialRebalanceDelay, newMemberWait: o.NewMemberWait,
 		maxSize: o.MaxSize, maxPending: maxPending, metadataMax: o.OffsetMetadataMax,
-		retention: o.OffsetsRetention, subscription: o.Subscription, topicName: o.TopicName,
+		retention: o.OffsetsRetention, subscription: o.Subscription, topicName: o.TopicName, topics: o.Topics,
+		consumer: &consumerSettings{
+			session: o.ConsumerSessionTimeout, interval: o.ConsumerHeartbeatInterval,
+			maxSize: o.ConsumerMaxSize, assignors: o.ConsumerAssignors,
+		},
 	}
 	meter := newMetrics(o.Registerer)
 	g.committer = newCommitter(o.Store, o.Owner, o.Log, g.health, meter, g.lost)

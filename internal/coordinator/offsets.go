@@ -25,6 +25,8 @@ type offsets map[TopicPartition]committed
 // for a group that does not exist.
 func checkCommit(g *group, r *CommitRequest) error {
 	switch {
+	case g != nil && g.consumers != nil:
+		return g.consumers.checkCommit(r.MemberID, r.Generation, r.Version)
 	case g == nil && r.Generation < 0:
 		return nil // a client that manages no group, or an administrator: makes a simple group
 	case g == nil && r.Version >= 9:

@@ -153,6 +153,9 @@ func (g *group) rebalanceTimer() timer {
 
 // deadline is when the group wants to be told the time again; zero never.
 func (g *group) deadline() time.Time {
+	if g.consumers != nil {
+		return g.consumers.deadline()
+	}
 	var next time.Time
 	earlier := func(t timer) {
 		if t.running() && (next.IsZero() || t.at.Before(next)) {
@@ -172,6 +175,9 @@ func (g *group) deadline() time.Time {
 
 // restartTimers gives everyone the full time again, after Postgres was away or this process stood still.
 func (g *group) restartTimers(now time.Time) {
+	if g.consumers != nil {
+		g.consumers.restartTimers(now)
+	}
 	for _, m := range g.members {
 		m.expires.restart(now)
 	}
@@ -188,6 +194,11 @@ func (g *group) restartTimers(now time.Time) {
 
 // tick ends whatever has run out of time.
 func (g *group) tick(now time.Time, out *outcome) {
+	if g.consumers != nil {
+		g.consumers.tick(now, out)
+		g.reflectConsumers()
+		return
+	}
 	for id, p := range g.pending {
 		if p.due(now) {
 			g.remove(id)

@@ -127,8 +127,10 @@ type TopicPartition struct {
 
 // FetchOffsetsRequest reads committed offsets; nil Partitions asks for all of the group.
 type FetchOffsetsRequest struct {
-	Group      string
-	Partitions []TopicPartition
+	Group       string
+	Partitions  []TopicPartition
+	MemberID    *string // of a consumer group, which then checks the epoch; nil: nobody asks as a member
+	MemberEpoch int32
 }
 
 // FetchOffsetsReply has one entry per partition asked for, in that order, with Offset -1 where nothing is committed;
@@ -160,8 +162,8 @@ type DeleteOffsetsReply struct {
 type GroupListing struct {
 	Group        string
 	ProtocolType string
-	State        string // as Kafka spells it: Empty, PreparingRebalance, CompletingRebalance, Stable
-	Kind         string // classic
+	State        string // as Kafka spells it: Empty, PreparingRebalance, CompletingRebalance, Stable; Assigning, Reconciling
+	Kind         string // classic or consumer
 }
 
 // GroupDescription is one group with its members. A group that does not exist has State Dead and ErrGroupNotFound.

@@ -76,6 +76,11 @@ func (g *group) memberRow(m *member) meta.MemberRow {
 func loadGroup(now time.Time, cfg *settings, row meta.GroupRow, members []meta.MemberRow) *group {
 	g := newGroup(row.Group, cfg)
 	g.stored = true
+	if row.Kind == kindConsumer {
+		g.consumers = loadConsumers(now, cfg.consumer, row, members)
+		g.reflectConsumers()
+		return g
+	}
 	g.generation, g.protocolType = row.Generation, row.ProtocolType
 	g.emptySince = row.EmptySince
 	slices.SortFunc(members, func(a, b meta.MemberRow) int {

@@ -1,0 +1,135 @@
+package coordinator
+
+import (
+	"time"
+)
+
+// ConsumerHeartbeat keeps a member of a consumer group, lets it join or leave, and tells it what it may have (KIP-848).
+// What it decides is stored before it answers; one that tells nothing never waits for Postgres. Slices and strings of the
+// request must stay as they are.
+func (g *Groups) ConsumerHeartbeat(r ConsumerHeartbeatRequest, done func(ConsumerHeartbeatReply)) {
+	c := &call{group: r.Group, immediate: r.saysNothing(), answer: func(body any, err error) {
+		if err != nil {
+			done(ConsumerHeartbeatReply{Err: err})
+			return
+		}
+		done(body.(ConsumerHeartbeatReply))
+	}}
+	if err := r.check(g.opts.ConsumerAssignors); err != nil {
+		c.finish(nil, err)
+		return
+	}
+	g.submit(c, func(s *shard, e *entry, now time.Time) { s.consumerHeartbeat(now, e, c, &r) })
+}
+
+// DescribeConsumers shows consumer groups, in the order asked for; Err is in each row.
+func (g *Groups) DescribeConsumers(groups []string, done func([]ConsumerGroupDescription)) {
+	all := &gathering[ConsumerGroupDescription]{left: len(groups), parts: make([]ConsumerGroupDescription, len(groups)),
+		done: func(parts []ConsumerGroupDescription, _ error) { done(parts) }}
+	if len(groups) == 0 {
+		done(nil)
+		return
+	}
+	for i, id := range groups {
+		c := &call{group: id, immediate: true, answer: func(body any, err error) {
+			if err != nil {
+				all.put(i, ConsumerGroupDescription{Err: err, Group: id}, nil)
+				return
+			}
+			all.put(i, body.(ConsumerGroupDescription), nil)
+		}}
+		g.submit(c, func(s *shard, e *entry, _ time.Time) {
+			if e.g == nil || e.g.consumers == nil {
+				s.answer(c, nil, ErrGroupNotFound)
+				return
+			}
+			s.answer(c, e.g.consumers.describe(), nil)
+		})
+	}
+}
+
+func (s *shard) consumerHeartbeat(now time.Time, e *entry, c *call, r *ConsumerHeartbeatRequest) {
+	if e.busy { // it tells nothing, so the group as it is can answer
+		s.answer(c, e.g.aliveConsumer(now, r), nil)
+		return
+	}
+	fresh := e.g == nil
+	if fresh {
+		e.g = newGroup(e.id, s.cfg)
+	}
+	next := e.g.clone()
+	if next.consumers == nil {
+		if r.MemberEpoch != epochJoin || next.state != empty || len(next.pending) > 0 {
+			s.answer(c, nil, ErrGroupNotFound)
+			return
+		}
+		next.becomeConsumers()
+	}
+	newID := ""
+	if r.MemberID == "" {
+		newID = s.newID(r.ClientID)
+	}
+	var out outcome
+	reply := next.consumers.heartbeat(now, s.cfg.topics(), newID, r, &out)
+	if reply.Err != nil {
+		s.answer(c, reply, nil)
+		return
+	}
+	next.reflectConsumers()
+	out.reply(c.to, reply)
+	s.settle(now, e, next, &out, c)
+}
+
+// aliveConsumer answers a heartbeat that tells nothing, without a decision.
+func (g *group) aliveConsumer(now time.Time, r *ConsumerHeartbeatRequest) ConsumerHeartbeatReply {
+	if g == nil || g.consumers == nil {
+		return ConsumerHeartbeatReply{Err: ErrUnknownMember}
+	}
+	m, _, err := g.consumers.member("", r)
+	if err != nil {
+		return ConsumerHeartbeatReply{Err: err}
+	}
+	g.consumers.members[m.id].expires = startTimer(now, g.consumers.cfg.session)
+	return ConsumerHeartbeatReply{MemberID: m.id, MemberEpoch: m.epoch, Interval: g.consumers.cfg.interval}
+}
+
+// becomeConsumers turns an empty classic group into a consumer group. Offsets stay, and the group's epoch goes on from
+// the generation.
+func (g *group) becomeConsumers() {
+	g.consumers = newConsumers(g.id, g.cfg.consumer)
+	g.consumers.epoch, g.consumers.targetEpoch = g.generation, g.generation
+	g.protocol, g.leader, g.subscribed = "", "", nil
+}
+
+// becomeClassic is the way back; an empty consumer group only.
+func (g *group) becomeClassic() *group {
+	c := newGroup(g.id, g.cfg)
+	c.generation, c.protocolType, c.emptySince, c.stored = g.generation, g.protocolType, g.emptySince, g.stored
+	c.subscribed, c.subscribedKnown = map[string]struct{}{}, true
+	return c
+}
+
+// reflectConsumers makes what the rest of the coordinator asks of any group true of a consumer group.
+func (g *group) reflectConsumers() {
+	c := g.consumers
+	g.state = empty
+	if len(c.members) > 0 {
+		g.state = stable
+	}
+	g.generation, g.protocolType, g.emptySince, g.subscribedKnown = c.epoch, consumerType, c.row.EmptySince, true
+}
+
+// checkFetch says whether the member may read offsets now; without a member anybody may.
+func (g *group) checkFetch(r *FetchOffsetsRequest) error {
+	if g == nil || g.consumers == nil || r.MemberID == nil {
+		return nil
+	}
+	m, ok := g.consumers.members[*r.MemberID]
+	switch {
+	case !ok:
+		return ErrUnknownMember
+	case r.MemberEpoch != m.epoch:
+		return ErrStaleEpoch
+	}
+	return nil
+}
