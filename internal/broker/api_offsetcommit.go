@@ -2,7 +2,6 @@ package broker
 
 // OffsetCommit (key 8), versions 2 to 10. v2 to v4 retention time · v5 none (KIP-211) · v6 leader epoch (KIP-320) · v7
 // static members (KIP-345) · v8 flexible · v9 GROUP_ID_NOT_FOUND (KIP-848) · v10 topic ids.
-// Left out: members of consumer-protocol groups (KIP-848), which do not exist yet.
 // Pipelined: a commit that waits for Postgres holds no request back.
 
 import (

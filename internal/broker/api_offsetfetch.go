@@ -3,8 +3,7 @@ package broker
 // OffsetFetch (key 9), versions 1 to 10. v2 all topics of a group, group error · v5 leader epoch (KIP-320) · v6
 // flexible · v7 require stable (KIP-447) · v8 several groups (KIP-709) · v9 member id and epoch (KIP-848) · v10 topic
 // ids.
-// Left out: member checks of v9, which are for consumer-protocol groups only; require stable changes nothing while
-// there are no transactions. Answered from memory.
+// Left out: require stable changes nothing while there are no transactions. Answered from memory.
 
 import (
 	"context"
@@ -74,7 +73,7 @@ func fillOldOffsets(resp *kmsg.OffsetFetchResponse, g kmsg.OffsetFetchResponseGr
 
 // fetchGroup answers one group; null topics ask for all it has.
 func (b *Broker) fetchGroup(req *kmsg.OffsetFetchRequestGroup, version int16, answer func(kmsg.OffsetFetchResponseGroup)) {
-	fetch := coordinator.FetchOffsetsRequest{Group: req.Group}
+	fetch := coordinator.FetchOffsetsRequest{Group: req.Group, MemberID: req.MemberID, MemberEpoch: req.MemberEpoch}
 	var asked []askedTopic
 	if req.Topics != nil {
 		fetch.Partitions = []coordinator.TopicPartition{}

@@ -31,6 +31,13 @@ func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[
 		RetentionCheck:        b.cfg.Duration("offsets.retention.check.interval.ms"),
 		CommitTimeout:         b.cfg.Duration("offsets.commit.timeout.ms"),
 		Subscription:          subscribedTopics,
+
+		ConsumerSessionTimeout:    b.cfg.Duration("group.consumer.session.timeout.ms"),
+		ConsumerHeartbeatInterval: b.cfg.Duration("group.consumer.heartbeat.interval.ms"),
+		ConsumerMaxSize:           b.cfg.Int("group.consumer.max.size"),
+		ConsumerAssignors:         b.cfg.List("group.consumer.assignors"),
+		Topics:                    topicViews(b.catalog.Load),
+
 		TopicName: func(id meta.UUID) (string, bool) {
 			t, ok := b.catalog.Load().topicByID(id)
 			if !ok {

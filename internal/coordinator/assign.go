@@ -39,6 +39,20 @@ func assignorNamed(name string) (assignor, bool) {
 	return nil, false
 }
 
+// knownAssignors are those of the names that exist, or all of Kafka's.
+func knownAssignors(names []string) []string {
+	var known []string
+	for _, name := range names {
+		if _, ok := assignorNamed(name); ok && !slices.Contains(known, name) {
+			known = append(known, name)
+		}
+	}
+	if len(known) == 0 {
+		return []string{assignorUniform, assignorRange}
+	}
+	return known
+}
+
 // size is the number of partitions.
 func (a assigned) size() int {
 	n := 0

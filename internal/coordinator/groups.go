@@ -39,7 +39,7 @@ type Options struct {
 	ConsumerSessionTimeout    time.Duration // group.consumer.session.timeout.ms
 	ConsumerHeartbeatInterval time.Duration // group.consumer.heartbeat.interval.ms
 	ConsumerMaxSize           int           // group.consumer.max.size
-	ConsumerAssignors         []string      // group.consumer.assignors: uniform and range, the default first
+	ConsumerAssignors         []string      // group.consumer.assignors, the default first; those that do not exist are left out
 
 	MailboxSize int // requests that one shard may have waiting
 
@@ -67,9 +67,7 @@ func (o *Options) setDefaults() {
 	set(&o.ConsumerSessionTimeout, 45*time.Second)
 	set(&o.ConsumerHeartbeatInterval, 5*time.Second)
 	set(&o.ConsumerMaxSize, 1<<31-1)
-	if len(o.ConsumerAssignors) == 0 {
-		o.ConsumerAssignors = []string{assignorUniform, assignorRange}
-	}
+	o.ConsumerAssignors = knownAssignors(o.ConsumerAssignors)
 	if o.Topics == nil {
 		none := &TopicView{}
 		o.Topics = func() *TopicView { return none }

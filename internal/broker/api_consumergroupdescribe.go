@@ -1,0 +1,73 @@
+package broker
+
+// ConsumerGroupDescribe (key 69), versions 0 to 1 (KIP-848). v1 the member's type.
+// Left out: authorized operations are not given (no ACLs yet).
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pgbroker/pgbroker/internal/coordinator"
+	"github.com/pgbroker/pgbroker/internal/wire"
+)
+
+// consumerMemberType is the type of a member that speaks the consumer protocol (0 is classic, -1 unknown).
+const consumerMemberType = 1
+
+func (b *Broker) handleConsumerGroupDescribe(_ context.Context, r *wire.Request, done wire.Done) {
+	req := r.Body.(*kmsg.ConsumerGroupDescribeRequest)
+	b.groups.DescribeConsumers(req.Groups, func(groups []coordinator.ConsumerGroupDescription) {
+		b.releaseGroup(nil, func(err error) {
+			resp := req.ResponseKind().(*kmsg.ConsumerGroupDescribeResponse)
+			for i := range groups {
+				if err != nil {
+					groups[i] = coordinator.ConsumerGroupDescription{Err: err, Group: groups[i].Group}
+				}
+				resp.Groups = append(resp.Groups, b.describedConsumers(&groups[i]))
+			}
+			done(wire.Response{Msg: resp}, nil)
+		})
+	})
+}
+
+func (b *Broker) describedConsumers(g *coordinator.ConsumerGroupDescription) kmsg.ConsumerGroupDescribeResponseGroup {
+	row := kmsg.NewConsumerGroupDescribeResponseGroup()
+	row.Group, row.State, row.Epoch, row.AssignmentEpoch, row.AssignorName = g.Group, g.State, g.Epoch, g.AssignmentEpoch, g.Assignor
+	if g.Err != nil {
+		row.ErrorCode, row.ErrorMessage = codeOf(g.Err), messageOf(g.Err)
+		if errors.Is(g.Err, coordinator.ErrGroupNotFound) {
+			message := "Group " + g.Group + " not found." // Kafka's words
+			row.ErrorMessage = &message
+		}
+	}
+	cat := b.catalog.Load()
+	for _, m := range g.Members {
+		member := kmsg.NewConsumerGroupDescribeResponseGroupMember()
+		member.MemberID, member.InstanceID, member.RackID, member.MemberEpoch = m.MemberID, m.InstanceID, m.RackID, m.Epoch
+		member.ClientID, member.ClientHost, member.SubscribedTopics = m.ClientID, m.ClientHost, m.Topics
+		if m.Regex != "" {
+			member.SubscribedTopicRegex = &m.Regex
+		}
+		member.Assignment, member.TargetAssignment = namedPartitions(cat, m.Assigned), namedPartitions(cat, m.Target)
+		member.MemberType = consumerMemberType
+		row.Members = append(row.Members, member)
+	}
+	return row
+}
+
+// namedPartitions leaves out topics that no longer exist, as Kafka does.
+func namedPartitions(cat *catalog, list []coordinator.TopicPartitions) kmsg.Assignment {
+	a := kmsg.NewAssignment()
+	for _, t := range list {
+		topic, ok := cat.topicByID(t.TopicID)
+		if !ok {
+			continue
+		}
+		row := kmsg.NewAssignmentTopicPartition()
+		row.TopicID, row.Topic, row.Partitions = t.TopicID, topic.name, t.Partitions
+		a.TopicPartitions = append(a.TopicPartitions, row)
+	}
+	return a
+}
