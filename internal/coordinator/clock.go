@@ -67,6 +67,13 @@ func (s *shard) fire(now time.Time) time.Duration {
 	for len(s.wakes) > 0 && !s.wakes[0].wake.After(now) {
 		s.tick(now, s.wakes[0])
 	}
+	if s.reaping && len(s.txns) > 0 {
+		if !s.nextReap.After(now) {
+			s.nextReap = now.Add(reapEvery)
+			s.reapTxns(now)
+		}
+		next = earliest(next, s.nextReap)
+	}
 	if !s.nextSweep.After(now) {
 		s.nextSweep = now.Add(s.sweep)
 		s.sweepOffsets(now)
@@ -131,7 +138,7 @@ func (s *shard) tick(now time.Time, e *entry) {
 // for the next time, since they may be for the same partitions.
 func (s *shard) sweepOffsets(now time.Time) {
 	for _, e := range s.entries {
-		if e.g == nil || e.busy || e.onWay > 0 {
+		if e.g == nil || e.busy || e.onWay > 0 || e.held.any() {
 			continue
 		}
 		c := expired(now, e.g, e.offsets)

@@ -103,7 +103,11 @@ func (s *shard) fetchOffsets(e *entry, c *call, r *FetchOffsetsRequest) {
 		s.answer(c, FetchOffsetsReply{Err: err}, nil)
 		return
 	}
-	s.answer(c, FetchOffsetsReply{Offsets: e.offsets.fetch(r.Partitions)}, nil)
+	found := e.offsets.fetch(r.Partitions)
+	if r.RequireStable && e.held.any() {
+		found = e.held.unstable(found, r.Partitions == nil)
+	}
+	s.answer(c, FetchOffsetsReply{Offsets: found}, nil)
 }
 
 func (s *shard) deleteOffsets(now time.Time, e *entry, c *call, r *DeleteOffsetsRequest) {

@@ -51,6 +51,10 @@ type Options struct {
 	// Topics is what consumer groups can subscribe to. It is called at each of their heartbeats, on the shards'
 	// goroutines, and gives an equal pointer while nothing has changed.
 	Topics func() *TopicView
+
+	// Transactions need the logs, and producer ids that were never given out before, durably.
+	Logs          TxnLogs
+	NewProducerID func(context.Context) (int64, error)
 }
 
 func (o *Options) setDefaults() {
@@ -100,6 +104,8 @@ type Groups struct {
 	health    *health
 	committer *committer
 	shards    [meta.Shards]*shard
+	gates     sync.Map // transactional id → *txnGate
+	gatesLost atomic.Bool
 	closing   atomic.Bool
 	stop      chan struct{} // closed by Close: Run ends
 	stopOnce  sync.Once
@@ -127,6 +133,7 @@ func New(o Options) *Groups {
 			id: int16(i), cfg: cfg, log: o.Log, box: newMailbox(o.MailboxSize), health: g.health, committer: g.committer,
 			meter: meter, timeout: o.CommitTimeout, sweep: o.RetentionCheck, queueMax: o.MailboxSize, idleMax: maxIdle, newID: newMemberID,
 			entries: map[string]*entry{}, calls: map[token]*call{},
+			logs: o.Logs, newProducerID: o.NewProducerID, gates: &g.gates, peers: &g.shards, txns: map[string]*txnEntry{},
 		}
 	}
 	return g
@@ -190,14 +197,22 @@ func (g *Groups) tick(ctx context.Context) {
 // is forgotten; its requests are answered with ErrNotCoordinator.
 func (g *Groups) Load(shards []meta.Shard, rows map[int16]meta.ShardRows) {
 	g.committer.open(shards, rows)
+	g.gatesLost.Store(false)
 	for _, row := range shards {
 		s := g.shards[row.Shard]
-		s.box.put(func(now time.Time) { s.load(now, rows[row.Shard]) })
+		s.box.put(func(now time.Time) { s.load(now, row.Term, rows[row.Shard]) })
+	}
+	for _, row := range shards { // after all groups are loaded
+		for _, p := range rows[row.Shard].Pending {
+			home := g.shards[meta.ShardOf(p.Group)]
+			home.box.put(func(time.Time) { home.entry(p.Group).held.store(p.ID, TopicPartition{p.TopicID, p.Partition}) })
+		}
 	}
 }
 
 // lost ends all shards; the committer has met a newer owner.
 func (g *Groups) lost() {
+	g.gatesLost.Store(true)
 	for _, s := range g.shards {
 		s.box.put(func(time.Time) { s.lose() })
 	}

@@ -110,6 +110,7 @@ type CommitOffset struct {
 	Offset      int64
 	LeaderEpoch int32 // -1 none
 	Metadata    string
+	Err         error // of a fetch: ErrUnstableOffset; such partitions are left out where all are asked for
 }
 
 // CommitReply has one entry per offset of the request. What has no error is in Postgres. Err is set when nothing was
@@ -131,6 +132,8 @@ type FetchOffsetsRequest struct {
 	Partitions  []TopicPartition
 	MemberID    *string // of a consumer group, which then checks the epoch; nil: nobody asks as a member
 	MemberEpoch int32
+	// RequireStable: offsets that an open transaction may replace are not answered (KIP-447).
+	RequireStable bool
 }
 
 // FetchOffsetsReply has one entry per partition asked for, in that order, with Offset -1 where nothing is committed;

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
@@ -40,6 +41,7 @@ type entry struct {
 	busy    bool    // a decision about the group itself is being stored
 	queue   []*call // wait for that
 	onWay   int     // decisions on their way to Postgres
+	held    held    // offsets that open transactions have
 	counted bool    // in the shard's count of groups of which nothing is stored
 	wake    time.Time
 	index   int // in the shard's heap, -1 not in it
@@ -59,6 +61,16 @@ type shard struct {
 	queueMax  int           // requests that wait for Postgres
 	idleMax   int           // groups of which nothing is stored
 	newID     func(prefix string) string
+
+	// Transactions; see txn_shard.go.
+	term          int32
+	logs          TxnLogs
+	newProducerID func(context.Context) (int64, error)
+	gates         *sync.Map // transactional id → *txnGate, of all shards
+	peers         *[meta.Shards]*shard
+	txns          map[string]*txnEntry
+	nextReap      time.Time
+	reaping       bool // the decisions before the start have their markers
 
 	ours      bool
 	closed    bool
@@ -95,9 +107,10 @@ func (s *shard) run(ctx context.Context) {
 }
 
 // load takes over what is stored; live members notice nothing.
-func (s *shard) load(now time.Time, rows meta.ShardRows) {
+func (s *shard) load(now time.Time, term int32, rows meta.ShardRows) {
 	s.lose()
-	s.ours = true
+	s.ours, s.term = true, term
+	s.loadTxns(now, rows)
 	members := map[string][]meta.MemberRow{}
 	for _, m := range rows.Members {
 		members[m.Group] = append(members[m.Group], m)
@@ -135,6 +148,7 @@ func (s *shard) lose() {
 		c.finish(nil, ErrNotCoordinator)
 	}
 	s.entries, s.wakes, s.waiting, s.idle = map[string]*entry{}, nil, nil, 0
+	s.loseTxns()
 }
 
 // stop answers requests that wait for members, and refuses new ones of that kind. Others get their usual answer: a client
@@ -203,7 +217,7 @@ func (s *shard) entry(id string) *entry {
 }
 
 func (s *shard) tidy(e *entry) {
-	if e.g != nil && !e.g.stored && e.g.state == empty && len(e.g.pending) == 0 && len(e.offsets) == 0 && !e.busy && e.onWay == 0 {
+	if e.g != nil && !e.g.stored && e.g.state == empty && len(e.g.pending) == 0 && len(e.offsets) == 0 && !e.busy && e.onWay == 0 && !e.held.any() {
 		e.g = nil
 	}
 	if unstored := e.g != nil && !e.g.stored; unstored != e.counted {
@@ -214,7 +228,7 @@ func (s *shard) tidy(e *entry) {
 			s.idle--
 		}
 	}
-	if e.g == nil && !e.busy && e.onWay == 0 && len(e.offsets) == 0 && len(e.queue) == 0 {
+	if e.g == nil && !e.busy && e.onWay == 0 && len(e.offsets) == 0 && len(e.queue) == 0 && !e.held.any() {
 		if e.index >= 0 {
 			heap.Remove(&s.wakes, e.index)
 		}

@@ -1,0 +1,198 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/pgbroker/pgbroker/internal/meta"
+)
+
+func txnBubble(t *testing.T, f func(t *testing.T, s *shell, logs *fakeLogs, p *producer)) {
+	w := &txnWorld{t: t, logs: newFakeLogs(), told: map[string]string{}, asked: map[string]string{}, acked: map[string]map[TopicPartition]bool{}, moved: map[string][]string{}}
+	inBubble(t, w.options(), func(t *testing.T, s *shell) {
+		w.s, w.alive = s, make(chan struct{}, 8)
+		w.recover(false)
+		p := &producer{w: w, name: "id", bump: true, rng: rand.New(rand.NewPCG(1, 1))}
+		if err := p.init(2 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		f(t, s, w.logs, p)
+	})
+}
+
+func (s *shell) stableOffset(group string) CommitOffset {
+	return await(func(done func(FetchOffsetsReply)) {
+		s.groups.FetchOffsets(FetchOffsetsRequest{Group: group, Partitions: []TopicPartition{{meta.UUID{1}, 0}}, RequireStable: true}, done)
+	}).Offsets[0]
+}
+
+func endOf(s *shell, p *producer, commit bool) chan EndTxnReply {
+	ch := make(chan EndTxnReply, 2)
+	s.groups.EndTxn(EndTxnRequest{TxnID: p.who, Commit: commit, Version: 5}, func(r EndTxnReply) { ch <- r })
+	return ch
+}
+
+// TestProduceAndEndExcludeEachOther: an append under way holds a decision up, and a Produce that comes during one waits
+// and is then judged by the new epoch. At its deadline it is told to come again.
+func TestProduceAndEndExcludeEachOther(t *testing.T) {
+	txnBubble(t, func(t *testing.T, s *shell, logs *fakeLogs, p *producer) {
+		ticket, err := s.groups.BeginProduce(t.Context(), "id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ticket.Check(p.who.ProducerID, p.who.Epoch, partAt(1), 12, nil); err != nil {
+			t.Fatal(err)
+		}
+		ended := endOf(s, p, true)
+		time.Sleep(time.Second)
+		select {
+		case r := <-ended:
+			t.Fatalf("decided during an append: %+v", r)
+		default:
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.groups.BeginProduce(ctx, "id"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("an append during a decision: %v", err)
+		}
+		judged := make(chan error, 1)
+		go func() {
+			ticket, err := s.groups.BeginProduce(t.Context(), "id")
+			if err == nil {
+				err = ticket.Check(p.who.ProducerID, p.who.Epoch, partAt(1), 12, nil)
+				ticket.End()
+			}
+			judged <- err
+		}()
+		time.Sleep(time.Millisecond)
+		if err := logs.write(partAt(1), p.who.ProducerID, p.who.Epoch, "x"); err != nil {
+			t.Fatal(err)
+		}
+		ticket.End()
+		if r := <-ended; r.Err != nil || r.Epoch != p.who.Epoch+1 {
+			t.Fatalf("%+v", r)
+		}
+		if err := <-judged; !errors.Is(err, ErrProducerEpoch) {
+			t.Fatalf("an append of the ended epoch: %v", err)
+		}
+		if how := logs.outcomes()["x"][partAt(1)]; how != "c" {
+			t.Fatalf("the record that was being appended: %q", how)
+		}
+		if _, err := s.groups.BeginProduce(t.Context(), "nobody"); !errors.Is(err, ErrProducerMapping) {
+			t.Fatalf("an unknown transactional id: %v", err)
+		}
+	})
+}
+
+// TestPendingOffsets: from the moment the group allowed them until the decision nobody reads the partition's offset as
+// stable; a commit moves them, an abort drops them, a restart keeps them, and what failed leaves nothing behind.
+func TestPendingOffsets(t *testing.T) {
+	txnBubble(t, func(t *testing.T, s *shell, logs *fakeLogs, p *producer) {
+		want := func(offset int64, err error) {
+			t.Helper()
+			if o := s.stableOffset("g"); o.Offset != offset || !errors.Is(o.Err, err) {
+				t.Fatalf("offset %d %v, want %d %v", o.Offset, o.Err, offset, err)
+			}
+		}
+		want(-1, nil)
+		if err := p.offsets("one", "g"); err != nil {
+			t.Fatal(err)
+		}
+		want(-1, ErrUnstableOffset)
+		p.w.restart(p.rng)
+		want(-1, ErrUnstableOffset)
+		if err := p.end("one", true); err != nil {
+			t.Fatal(err)
+		}
+		want(1, nil)
+		if err := p.offsets("two", "g"); err != nil {
+			t.Fatal(err)
+		}
+		want(-1, ErrUnstableOffset)
+		all := await(func(done func(FetchOffsetsReply)) {
+			s.groups.FetchOffsets(FetchOffsetsRequest{Group: "g", RequireStable: true}, done)
+		})
+		if len(all.Offsets) != 0 {
+			t.Fatalf("all: %+v", all)
+		}
+		if err := p.end("two", false); err != nil {
+			t.Fatal(err)
+		}
+		want(1, nil)
+		stale := p.who
+		stale.Epoch--
+		r := TxnCommitRequest{TxnID: stale, Group: "g", Generation: -1, Version: 5, Offsets: []CommitOffset{{TopicID: meta.UUID{1}, Offset: 9}}}
+		if reply := await(func(done func(CommitReply)) { s.groups.CommitTxnOffsets(r, done) }); !errors.Is(reply.Err, ErrProducerEpoch) {
+			t.Fatalf("a fenced producer's offsets: %v", reply.Err)
+		}
+		want(1, nil)
+		r.TxnID, r.Generation, r.MemberID = p.who, 3, "nobody"
+		if reply := await(func(done func(CommitReply)) { s.groups.CommitTxnOffsets(r, done) }); !errors.Is(reply.Err, ErrUnknownMember) {
+			t.Fatalf("an unknown member's offsets: %v", reply.Err)
+		}
+	})
+}
+
+// TestTransactionTimesOut: the broker aborts what is open for too long, fences its producer, and lets it go on as
+// KIP-588 has it. What is not open does not time out.
+func TestTransactionTimesOut(t *testing.T) {
+	txnBubble(t, func(t *testing.T, s *shell, logs *fakeLogs, p *producer) {
+		time.Sleep(10 * time.Second)
+		if err := p.write(partAt(1), "x"); err != nil {
+			t.Fatalf("after a long idle time: %v", err)
+		}
+		d := await(func(done func([]TxnDescription)) { s.groups.DescribeTxns([]string{"id", "nobody"}, done) })
+		if d[0].State != "Ongoing" || len(d[0].Partitions) != 1 || d[0].Since.IsZero() || !errors.Is(d[1].Err, ErrTxnNotFound) {
+			t.Fatalf("%+v", d)
+		}
+		time.Sleep(4 * time.Second)
+		if how := logs.outcomes()["x"][partAt(1)]; how != "a" {
+			t.Fatalf("%q after the timeout", how)
+		}
+		if r := <-endOf(s, p, true); !errors.Is(r.Err, ErrTxnState) && !errors.Is(r.Err, ErrProducerFenced) {
+			t.Fatalf("a commit after the timeout: %+v", r)
+		}
+		again := await(func(done func(InitTxnReply)) {
+			s.groups.InitProducer(InitTxnRequest{TxnID: p.who, Timeout: time.Second, Version: 5}, done)
+		})
+		if again.Err != nil || again.ProducerID != p.who.ProducerID || again.Epoch != p.who.Epoch+1 {
+			t.Fatalf("%+v", again)
+		}
+		if d := await(func(done func([]TxnDescription)) { s.groups.DescribeTxns(nil, done) }); len(d) != 1 || d[0].State != "CompleteAbort" {
+			t.Fatalf("%+v", d)
+		}
+	})
+}
+
+// TestRequestsWaitForAnOperation: while markers cannot be written the id stays with its operation: its client is told
+// that the outcome is not known, others that it is busy, and all goes on when they can be.
+func TestRequestsWaitForAnOperation(t *testing.T) {
+	txnBubble(t, func(t *testing.T, s *shell, logs *fakeLogs, p *producer) {
+		if err := p.write(partAt(1), "x"); err != nil {
+			t.Fatal(err)
+		}
+		ticket, err := s.groups.BeginProduce(t.Context(), "id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, second := endOf(s, p, true), endOf(s, p, true)
+		if r := <-first; !errors.Is(r.Err, ErrLoading) {
+			t.Fatalf("%+v", r)
+		}
+		if r := <-second; !errors.Is(r.Err, ErrConcurrentTxn) {
+			t.Fatalf("%+v", r)
+		}
+		logs.refuse = errors.New("no space")
+		ticket.End()
+		time.Sleep(2 * time.Second)
+		if how := logs.outcomes()["x"][partAt(1)]; how != "c" {
+			t.Fatalf("%q", how)
+		}
+		if r := <-endOf(s, p, true); r.Err != nil || r.Epoch != p.who.Epoch+1 { // the answer that was lost
+			t.Fatalf("%+v", r)
+		}
+	})
+}
