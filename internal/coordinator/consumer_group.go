@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"regexp"
 	"slices"
@@ -180,7 +181,8 @@ func (c *consumers) describe() ConsumerGroupDescription {
 	return d
 }
 
-// checkCommit says whether offsets are taken from, or told to, this client now (ConsumerGroup.validateOffsetCommit).
+// checkCommit says whether offsets are taken from a member now, whatever its partitions
+// (ConsumerGroup.validateOffsetCommit).
 func (c *consumers) checkCommit(member string, epoch int32, version int16) error {
 	m, ok := c.members[member]
 	switch {
@@ -194,6 +196,31 @@ func (c *consumers) checkCommit(member string, epoch int32, version int16) error
 		return ErrStaleEpoch
 	}
 	return nil
+}
+
+// checkCommitOf is checkCommit for these partitions.
+func (c *consumers) checkCommitOf(r *CommitRequest) error {
+	err := c.checkCommit(r.MemberID, r.Generation, r.Version)
+	if errors.Is(err, ErrStaleEpoch) && c.members[r.MemberID].hadThen(r.Generation, r.Offsets) {
+		return nil
+	}
+	return err
+}
+
+// hadThen lets a commit pass that was on its way while the member's epoch rose (as KIP-1251 does), if all of its
+// partitions are still the member's. No one else had them meanwhile: to lose a partition and get it back takes two steps,
+// each with an epoch of its own.
+func (m *consumer) hadThen(epoch int32, offsets []CommitOffset) bool {
+	if epoch <= 0 || epoch != m.previous || m.epoch < epoch {
+		return false
+	}
+	has := m.has()
+	for _, o := range offsets {
+		if _, ok := slices.BinarySearch(has[o.TopicID], o.Partition); !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // list is the set as it goes to clients: by topic id.

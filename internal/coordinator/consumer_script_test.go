@@ -197,23 +197,26 @@ func (s *consumerScript) describe() {
 	}
 }
 
-// commit member=m epoch=3 version=9
+// commit member=m epoch=3 version=9 [of=a:0]
 func (s *consumerScript) commit(d *datadriven.TestData) string {
-	var member string
-	var epoch, version int32
+	r := &CommitRequest{}
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "member":
-			member = strings.Join(a.Vals, "")
+			r.MemberID = strings.Join(a.Vals, "")
 		case "epoch":
 			n, _ := strconv.Atoi(a.Vals[0])
-			epoch = int32(n)
+			r.Generation = int32(n)
 		case "version":
 			n, _ := strconv.Atoi(a.Vals[0])
-			version = int32(n)
+			r.Version = int16(n)
+		case "of":
+			for _, t := range parsePartitions(strings.Split(strings.Join(a.Vals, ","), ",")) {
+				r.Offsets = append(r.Offsets, CommitOffset{TopicID: t.TopicID, Partition: t.Partitions[0]})
+			}
 		}
 	}
-	return codeText(s.c.checkCommit(member, epoch, int16(version)))
+	return codeText(s.c.checkCommitOf(r))
 }
 
 func codeText(err error) string {

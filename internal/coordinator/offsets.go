@@ -26,7 +26,7 @@ type offsets map[TopicPartition]committed
 func checkCommit(g *group, r *CommitRequest) error {
 	switch {
 	case g != nil && g.consumers != nil:
-		return g.consumers.checkCommit(r.MemberID, r.Generation, r.Version)
+		return g.consumers.checkCommitOf(r)
 	case g == nil && r.Generation < 0:
 		return nil // a client that manages no group, or an administrator: makes a simple group
 	case g == nil && r.Version >= 9:
