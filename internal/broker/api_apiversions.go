@@ -2,8 +2,8 @@ package broker
 
 // ApiVersions (key 18), versions 0 to 5. v3 flexible body, client software (KIP-511) · v4 features with minimum 0 ·
 // v5 cluster and node id checks (KIP-1242).
-// Left out: features; none is advertised until what it switches is built. A request newer than v5 never gets here:
-// wire answers it in the form of version 0.
+// Left out: features whose switch is not built. A request newer than v5 never gets here: wire answers it in the form of
+// version 0.
 
 import (
 	"context"
@@ -30,7 +30,25 @@ func (b *Broker) handleAPIVersions(_ context.Context, r *wire.Request, done wire
 		k.ApiKey, k.MinVersion, k.MaxVersion = a.Key, a.AdvertisedMin, a.Max
 		resp.ApiKeys = append(resp.ApiKeys, k)
 	}
+	addFeatures(resp)
 	done(wire.Response{Msg: resp}, nil)
+}
+
+// addFeatures says that consumer groups of KIP-848 are on: group.version 1. The lowest version that is supported is 0,
+// which only v4 and later can say.
+func addFeatures(resp *kmsg.ApiVersionsResponse) {
+	if resp.Version < 3 {
+		return
+	}
+	if resp.Version >= 4 {
+		f := kmsg.NewApiVersionsResponseSupportedFeature()
+		f.Name, f.MaxVersion = "group.version", 1
+		resp.SupportedFeatures = append(resp.SupportedFeatures, f)
+	}
+	f := kmsg.NewApiVersionsResponseFinalizedFeature()
+	f.Name, f.MinVersionLevel, f.MaxVersionLevel = "group.version", 1, 1
+	resp.FinalizedFeatures = append(resp.FinalizedFeatures, f)
+	resp.FinalizedFeaturesEpoch = 0
 }
 
 // checkClient checks what a client says of itself, and of whom it believes to talk to: one whose address now belongs to

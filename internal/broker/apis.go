@@ -43,5 +43,7 @@ func (b *Broker) apis() []wire.API {
 		api(kmsg.IncrementalAlterConfigs, 0, 1, b.handleIncrementalAlterConfigs),
 		api(kmsg.OffsetDelete, 0, 0, b.handleOffsetDelete),
 		api(kmsg.DescribeCluster, 0, 2, b.handleDescribeCluster),
+		api(kmsg.ConsumerGroupHeartbeat, 0, 1, b.handleConsumerGroupHeartbeat),
+		api(kmsg.ConsumerGroupDescribe, 0, 1, b.handleConsumerGroupDescribe),
 	}
 }

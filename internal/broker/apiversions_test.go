@@ -14,8 +14,8 @@ func apiVersionsRequest(name, version string) *kmsg.ApiVersionsRequest {
 	return r
 }
 
-// Every version lists what is served. A-03: Produce from 0 on. A-04: JoinGroup from 0 on. A-18: no feature is claimed,
-// least of all transaction.version.
+// Every version lists what is served. A-03: Produce from 0 on. A-04: JoinGroup from 0 on. A-18: no feature is claimed
+// but group.version 1, least of all transaction.version.
 func TestAPIVersionsInEveryVersion(t *testing.T) {
 	b := newTestBroker(t)
 	served := b.apis()
@@ -35,8 +35,19 @@ func TestAPIVersionsInEveryVersion(t *testing.T) {
 				}
 			}
 		}
-		if len(resp.SupportedFeatures) > 0 || len(resp.FinalizedFeatures) > 0 {
-			t.Errorf("v%d: features %v and %v", version, resp.SupportedFeatures, resp.FinalizedFeatures)
+		supported, finalized := resp.SupportedFeatures, resp.FinalizedFeatures
+		if len(supported) != int(min(1, max(0, version-3))) || len(finalized) != int(min(1, max(0, version-2))) {
+			t.Errorf("v%d: features %v and %v", version, supported, finalized)
+		}
+		for _, f := range supported {
+			if f.Name != "group.version" || f.MinVersion != 0 || f.MaxVersion != 1 {
+				t.Errorf("v%d: supported %+v", version, f)
+			}
+		}
+		for _, f := range finalized {
+			if f.Name != "group.version" || f.MinVersionLevel != 1 || f.MaxVersionLevel != 1 || resp.FinalizedFeaturesEpoch < 0 {
+				t.Errorf("v%d: finalized %+v", version, f)
+			}
 		}
 	}
 }

@@ -19,13 +19,13 @@ import (
 )
 
 // startLive starts a whole broker with sockets, on a disk and a control store in memory.
-func startLive(t *testing.T, disk *vfs.Mem, store *metatest.Memory) *Broker {
+func startLive(t *testing.T, disk *vfs.Mem, store *metatest.Memory, set ...string) *Broker {
 	t.Helper()
-	cfg, _, err := config.Load(config.Sources{Set: []string{
+	cfg, _, err := config.Load(config.Sources{Set: append([]string{
 		"postgres.url=postgres://localhost/none", "node.id=1", "log.dirs=/log",
 		"listeners=PLAINTEXT://127.0.0.1:0", "advertised.listeners=PLAINTEXT://127.0.0.1:0",
 		"group.initial.rebalance.delay.ms=100", "group.min.session.timeout.ms=1000",
-	}})
+	}, set...)})
 	if err != nil {
 		t.Fatal(err)
 	}

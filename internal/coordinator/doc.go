@@ -30,5 +30,7 @@
 // shards have decided, many changes to one transaction, at most one under way for a shard.
 //
 // The package also has the pure leadership functions and the Lease that says whether this process may still answer.
-// It does not have the consumer protocol of KIP-848 or transactions yet.
+//
+// A group of the consumer protocol (KIP-848) is the type consumers, inside of a group: the same way from decision to
+// reply, but the coordinator assigns, and each member moves to its target by itself.
 package coordinator
