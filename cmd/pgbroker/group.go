@@ -82,7 +82,7 @@ func (c *client) listGroups(w io.Writer, states []string, lagging bool) error {
 	withLag := lagging || c.g.output == "wide"
 	lags := kadm.DescribedGroupLags{}
 	if withLag && len(listed) > 0 {
-		if lags, err = c.adm.Lag(ctx, listed.Groups()...); err != nil {
+		if lags, err = c.lags(ctx, listed.Groups()...); err != nil {
 			return fmt.Errorf("list groups: lag: %w", c.explain(err))
 		}
 	}
@@ -125,7 +125,7 @@ func (c *client) listGroups(w io.Writer, states []string, lagging bool) error {
 // groupLags describes the groups with members, commits and lag. Those that cannot be described or
 // do not exist are in failed, by name.
 func (c *client) groupLags(ctx context.Context, names []string) (found map[string]kadm.DescribedGroupLag, failed map[string]error, err error) {
-	lags, err := c.adm.Lag(ctx, names...)
+	lags, err := c.lags(ctx, names...)
 	if err != nil {
 		return nil, nil, c.explain(err)
 	}

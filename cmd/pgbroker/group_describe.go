@@ -98,7 +98,11 @@ func (c *client) describeGroups(w io.Writer, names []string) error {
 			d.State, d.ProtocolType, d.Protocol, d.Coordinator = lag.State, lag.ProtocolType, lag.Protocol, lag.Coordinator.NodeID
 			d.Lag = lag.Lag.Total()
 			for _, m := range lag.Members {
-				d.Members = append(d.Members, newMemberItem(m))
+				it := newMemberItem(m)
+				if len(it.Assigned) == 0 {
+					it.Assigned = assignedByLag(&lag, m.MemberID)
+				}
+				d.Members = append(d.Members, it)
 			}
 			d.Offsets = groupOffsets(lag, &failed)
 		}
