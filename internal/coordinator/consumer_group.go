@@ -235,12 +235,15 @@ func (a assigned) list() []TopicPartitions {
 
 // assignedFrom is the set of what a client lists.
 func assignedFrom(list []TopicPartitions) assigned {
-	a := assigned{}
+	a := make(assigned, len(list))
 	for _, t := range list {
 		if len(t.Partitions) > 0 {
-			p := slices.Sorted(slices.Values(t.Partitions))
-			a = a.or(assigned{t.TopicID: slices.Compact(p)})
+			a[t.TopicID] = append(a[t.TopicID], t.Partitions...)
 		}
+	}
+	for t, p := range a {
+		slices.Sort(p)
+		a[t] = slices.Compact(p)
 	}
 	return a
 }

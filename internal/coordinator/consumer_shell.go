@@ -49,7 +49,9 @@ func (g *Groups) DescribeConsumers(groups []string, done func([]ConsumerGroupDes
 }
 
 func (s *shard) consumerHeartbeat(now time.Time, e *entry, c *call, r *ConsumerHeartbeatRequest) {
-	if e.busy { // it tells nothing, so the group as it is can answer
+	view := s.cfg.topics()
+	// What tells nothing can be answered by the group as it is. While that is busy it has to be.
+	if e.busy || e.g.nothingToDecide(view, r) {
 		s.answer(c, e.g.aliveConsumer(now, r), nil)
 		return
 	}
@@ -70,7 +72,7 @@ func (s *shard) consumerHeartbeat(now time.Time, e *entry, c *call, r *ConsumerH
 		newID = s.newID(r.ClientID)
 	}
 	var out outcome
-	reply := next.consumers.heartbeat(now, s.cfg.topics(), newID, r, &out)
+	reply := next.consumers.heartbeat(now, view, newID, r, &out)
 	if reply.Err != nil {
 		s.answer(c, reply, nil)
 		return
@@ -78,6 +80,17 @@ func (s *shard) consumerHeartbeat(now time.Time, e *entry, c *call, r *ConsumerH
 	next.reflectConsumers()
 	out.reply(c.to, reply)
 	s.settle(now, e, next, &out, c)
+}
+
+// nothingToDecide finds the heartbeats of a settled group, which are nearly all: a big group need not be copied for them.
+func (g *group) nothingToDecide(view *TopicView, r *ConsumerHeartbeatRequest) bool {
+	if g == nil || g.consumers == nil || !r.saysNothing() {
+		return false
+	}
+	c := g.consumers
+	m, ok := c.members[r.MemberID]
+	return ok && view == c.view && c.epoch == c.targetEpoch && m.settledAt(c.targetEpoch) && m.confirmed &&
+		r.ClientID == m.clientID && r.ClientHost == m.clientHost && (r.RackID == nil || equalText(r.RackID, m.rackID))
 }
 
 // aliveConsumer answers a heartbeat that tells nothing, without a decision.
