@@ -7,3 +7,6 @@ ALTER TABLE pgbroker_internal.group_members
 ALTER TABLE pgbroker_internal.consumer_groups
   DROP COLUMN assignment_epoch,
   DROP COLUMN subscription_hash;
+
+COMMENT ON COLUMN pgbroker.groups.kind IS 'Group protocol: classic.';
+COMMENT ON COLUMN pgbroker.groups.generation IS 'Generation: rises with every rebalance.';

@@ -6,3 +6,6 @@ ALTER TABLE pgbroker_internal.consumer_groups
 
 ALTER TABLE pgbroker_internal.group_members
   ADD COLUMN consumer jsonb;                                -- of kind 'consumer': {"epoch", "previous_epoch", "state", "topics", "regex", "assignor", "rack_id", "assigned", "revoking", "target"}; null: classic
+
+COMMENT ON COLUMN pgbroker.groups.kind IS 'Group protocol: classic or consumer (KIP-848).';
+COMMENT ON COLUMN pgbroker.groups.generation IS 'Generation: rises with every rebalance. Of kind consumer: the group''s epoch.';
