@@ -34,20 +34,30 @@ func (b *Broker) handleAPIVersions(_ context.Context, r *wire.Request, done wire
 	done(wire.Response{Msg: resp}, nil)
 }
 
-// addFeatures says that consumer groups of KIP-848 are on: group.version 1. The lowest version that is supported is 0,
-// which only v4 and later can say.
+// features are Kafka's, at the level that is built; clients choose their protocols by them.
+var features = []struct {
+	name  string
+	level int16
+}{
+	{"group.version", 1},       // consumer groups of KIP-848
+	{"transaction.version", 2}, // the epoch rises with each transaction (KIP-890)
+}
+
+// addFeatures says which features are on. The lowest version that is supported is 0, which only v4 and later can say.
 func addFeatures(resp *kmsg.ApiVersionsResponse) {
 	if resp.Version < 3 {
 		return
 	}
-	if resp.Version >= 4 {
-		f := kmsg.NewApiVersionsResponseSupportedFeature()
-		f.Name, f.MaxVersion = "group.version", 1
-		resp.SupportedFeatures = append(resp.SupportedFeatures, f)
+	for _, on := range features {
+		if resp.Version >= 4 {
+			f := kmsg.NewApiVersionsResponseSupportedFeature()
+			f.Name, f.MaxVersion = on.name, on.level
+			resp.SupportedFeatures = append(resp.SupportedFeatures, f)
+		}
+		f := kmsg.NewApiVersionsResponseFinalizedFeature()
+		f.Name, f.MinVersionLevel, f.MaxVersionLevel = on.name, on.level, on.level
+		resp.FinalizedFeatures = append(resp.FinalizedFeatures, f)
 	}
-	f := kmsg.NewApiVersionsResponseFinalizedFeature()
-	f.Name, f.MinVersionLevel, f.MaxVersionLevel = "group.version", 1, 1
-	resp.FinalizedFeatures = append(resp.FinalizedFeatures, f)
 	resp.FinalizedFeaturesEpoch = 0
 }
 

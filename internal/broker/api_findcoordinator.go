@@ -2,9 +2,7 @@ package broker
 
 // FindCoordinator (key 10), versions 0 to 5. v1 key type · v3 flexible · v4 several keys (KIP-699) · v5
 // TRANSACTION_ABORTABLE.
-// Left out: share groups (v6, INVALID_REQUEST) and transactions. A transactional id is refused with
-// TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients report at once; a retriable code would let them wait for a
-// coordinator that never comes.
+// Left out: share groups (v6, INVALID_REQUEST).
 
 import (
 	"context"
@@ -56,9 +54,7 @@ type node struct {
 func (b *Broker) coordinatorFor(keyType int8, listener string) (node, error) {
 	none := node{id: -1, Endpoint: meta.Endpoint{Port: -1}}
 	switch keyType {
-	case coordinatorGroup:
-	case coordinatorTransaction:
-		return none, errNoTransactions
+	case coordinatorGroup, coordinatorTransaction:
 	default:
 		return none, errInvalidRequest
 	}

@@ -1,8 +1,8 @@
 package broker
 
-// InitProducerId (key 22), versions 0 to 5, for idempotent producers. v2 flexible · v3 producer id and epoch
+// InitProducerId (key 22), versions 0 to 5. v2 flexible · v3 producer id and epoch
 // (KIP-360) · v4 PRODUCER_FENCED · v5 TRANSACTION_ABORTABLE.
-// Left out: transactional ids, refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients treat as final.
+// A transactional id's open transaction is aborted, with its markers, before the answer.
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/pgbroker/pgbroker/internal/coordinator"
 	"github.com/pgbroker/pgbroker/internal/wire"
 )
 
@@ -36,6 +37,10 @@ func (b *Broker) handleInitProducerID(ctx context.Context, r *wire.Request, done
 		done(wire.Response{Msg: resp}, nil)
 		return
 	}
+	if req.TransactionalID != nil {
+		b.initTransactional(r, req, resp, done)
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, initTimeout)
 	defer cancel()
 	if id, err := b.nextProducerID(ctx); err == nil {
@@ -50,13 +55,34 @@ func (b *Broker) handleInitProducerID(ctx context.Context, r *wire.Request, done
 	done(wire.Response{Msg: resp}, nil)
 }
 
-// checkInit refuses what only a transaction coordinator could do.
+// initTransactional is InitProducerId of a transactional id.
+func (b *Broker) initTransactional(r *wire.Request, req *kmsg.InitProducerIDRequest, resp *kmsg.InitProducerIDResponse, done wire.Done) {
+	timeout := time.Duration(req.TransactionTimeoutMillis) * time.Millisecond
+	if timeout <= 0 || timeout > b.cfg.Duration("transaction.max.timeout.ms") {
+		resp.ErrorCode = kerr.InvalidTransactionTimeout.Code
+		done(wire.Response{Msg: resp}, nil)
+		return
+	}
+	producerID, epoch := req.ProducerID, req.ProducerEpoch
+	if req.Version < 3 {
+		producerID, epoch = -1, -1
+	}
+	ask := coordinator.InitTxnRequest{TxnID: txnID(r, *req.TransactionalID, producerID, epoch), Timeout: timeout, Version: req.Version}
+	b.groups.InitProducer(ask, func(reply coordinator.InitTxnReply) {
+		b.releaseGroup(reply.Err, func(err error) {
+			resp.ErrorCode = codeOf(err)
+			if err == nil {
+				resp.ProducerID, resp.ProducerEpoch = reply.ProducerID, reply.Epoch
+			}
+			done(wire.Response{Msg: resp}, nil)
+		})
+	})
+}
+
+// checkInit refuses what contradicts itself.
 func checkInit(req *kmsg.InitProducerIDRequest) error {
-	switch {
-	case req.TransactionalID != nil && *req.TransactionalID == "":
+	if req.TransactionalID != nil && *req.TransactionalID == "" {
 		return errInvalidRequest
-	case req.TransactionalID != nil:
-		return errNoTransactions
 	}
 	// An idempotent producer that lost its sequence may name its old id and epoch: it simply gets a new id.
 	if req.Version >= 3 && (req.ProducerID >= 0) != (req.ProducerEpoch >= 0) {

@@ -3,7 +3,7 @@ package broker
 // OffsetFetch (key 9), versions 1 to 10. v2 all topics of a group, group error · v5 leader epoch (KIP-320) · v6
 // flexible · v7 require stable (KIP-447) · v8 several groups (KIP-709) · v9 member id and epoch (KIP-848) · v10 topic
 // ids.
-// Left out: require stable changes nothing while there are no transactions. Answered from memory.
+// Answered from memory.
 
 import (
 	"context"
@@ -19,7 +19,7 @@ func (b *Broker) handleOffsetFetch(_ context.Context, r *wire.Request, done wire
 	req := r.Body.(*kmsg.OffsetFetchRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
 	if req.Version < 8 {
-		b.fetchGroup(oldGroup(req), req.Version, func(g kmsg.OffsetFetchResponseGroup) {
+		b.fetchGroup(oldGroup(req), req.RequireStable, req.Version, func(g kmsg.OffsetFetchResponseGroup) {
 			fillOldOffsets(resp, g)
 			done(wire.Response{Msg: resp}, nil)
 		})
@@ -33,7 +33,7 @@ func (b *Broker) handleOffsetFetch(_ context.Context, r *wire.Request, done wire
 	var left atomic.Int32
 	left.Store(int32(len(req.Groups)))
 	for i := range req.Groups {
-		b.fetchGroup(&req.Groups[i], req.Version, func(g kmsg.OffsetFetchResponseGroup) {
+		b.fetchGroup(&req.Groups[i], req.RequireStable, req.Version, func(g kmsg.OffsetFetchResponseGroup) {
 			resp.Groups[i] = g
 			if left.Add(-1) == 0 {
 				done(wire.Response{Msg: resp}, nil)
@@ -72,8 +72,8 @@ func fillOldOffsets(resp *kmsg.OffsetFetchResponse, g kmsg.OffsetFetchResponseGr
 }
 
 // fetchGroup answers one group; null topics ask for all it has.
-func (b *Broker) fetchGroup(req *kmsg.OffsetFetchRequestGroup, version int16, answer func(kmsg.OffsetFetchResponseGroup)) {
-	fetch := coordinator.FetchOffsetsRequest{Group: req.Group, MemberID: req.MemberID, MemberEpoch: req.MemberEpoch}
+func (b *Broker) fetchGroup(req *kmsg.OffsetFetchRequestGroup, stable bool, version int16, answer func(kmsg.OffsetFetchResponseGroup)) {
+	fetch := coordinator.FetchOffsetsRequest{Group: req.Group, MemberID: req.MemberID, MemberEpoch: req.MemberEpoch, RequireStable: stable}
 	var asked []askedTopic
 	if req.Topics != nil {
 		fetch.Partitions = []coordinator.TopicPartition{}
@@ -127,7 +127,9 @@ func askedOffsets(asked []askedTopic, offsets []coordinator.CommitOffset, err er
 			out := offsetRow(o)
 			out.ErrorCode = codeOf(err)
 			if err == nil {
-				out.ErrorCode = codeOf(a.err)
+				if out.ErrorCode = codeOf(a.err); a.err == nil {
+					out.ErrorCode = codeOf(o.Err)
+				}
 			}
 			row.Partitions = append(row.Partitions, out)
 		}

@@ -4,8 +4,8 @@ package broker
 // v3 record batches and transactional_id (KIP-98) · v5 log start offset · v7 zstd (KIP-110) · v8 record errors
 // (KIP-467) · v9 flexible · v10 current leader (KIP-951) · v12 transactions without AddPartitionsToTxn (KIP-890)
 // · v13 topic ids (KIP-516).
-// Left out: transactions; a transactional_id or a transactional batch is refused with
-// TRANSACTIONAL_ID_AUTHORIZATION_FAILED, since no coordinator could end it.
+// A transactional request waits while its transactional id is being decided about. A transactional batch without a
+// transactional_id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as in Kafka.
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/pgbroker/pgbroker/internal/coordinator"
 	"github.com/pgbroker/pgbroker/internal/segstore"
 	"github.com/pgbroker/pgbroker/internal/wire"
 )
@@ -45,6 +46,9 @@ type produceCall struct {
 	ended   atomic.Bool
 	timer   atomic.Pointer[time.Timer]
 	failed  bool
+	// Of a transactional request: the right to append, or why it has none.
+	txn    *coordinator.ProduceTxn
+	txnErr error
 }
 
 // produceWait is an appended batch whose acknowledgement waits for the high watermark.
@@ -56,9 +60,12 @@ type produceWait struct {
 	cancel    func()
 }
 
-func (b *Broker) handleProduce(_ context.Context, r *wire.Request, done wire.Done) {
+func (b *Broker) handleProduce(ctx context.Context, r *wire.Request, done wire.Done) {
 	req := r.Body.(*kmsg.ProduceRequest)
 	c := &produceCall{broker: b, request: req, done: done, resp: req.ResponseKind().(*kmsg.ProduceResponse)}
+	if req.TransactionID != nil {
+		c.beginTxn(ctx)
+	}
 	cat := b.catalog.Load()
 	c.resp.Topics = make([]kmsg.ProduceResponseTopic, len(req.Topics))
 	for i := range req.Topics {
@@ -74,15 +81,52 @@ func (b *Broker) handleProduce(_ context.Context, r *wire.Request, done wire.Don
 			c.append(t, err, rt.Partitions[j].Records, p)
 		}
 	}
+	if c.txn != nil {
+		c.txn.End()
+	}
 	if req.Acks == acksNone {
 		c.answerNothing()
 		return
 	}
-	timeout := time.Duration(req.TimeoutMillis) * time.Millisecond
-	if timeout <= 0 {
-		timeout = untimedProduceWait
+	c.await(c.timeout())
+}
+
+func (c *produceCall) timeout() time.Duration {
+	if ms := c.request.TimeoutMillis; ms > 0 {
+		return time.Duration(ms) * time.Millisecond
 	}
-	c.await(timeout)
+	return untimedProduceWait
+}
+
+// beginTxn waits for the transactional id. The requests behind it on this connection wait too, or they could pass it.
+func (c *produceCall) beginTxn(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout())
+	defer cancel()
+	c.txn, c.txnErr = c.broker.groups.BeginProduce(ctx, *c.request.TransactionID)
+	if errors.Is(c.txnErr, coordinator.ErrNotCoordinator) {
+		c.txnErr = errNotLeader // what clients of Produce understand
+	}
+}
+
+// checkTxn says whether a batch may be appended as far as transactions go.
+func (c *produceCall) checkTxn(p *partition, lead *leadership, b *segstore.Batch) error {
+	transactional := b.Attributes&attrTransactional != 0
+	switch {
+	case c.request.TransactionID == nil && transactional:
+		return errNoTransactions
+	case c.request.TransactionID == nil, b.ProducerID < 0 && !transactional:
+		return nil
+	case c.txnErr != nil:
+		return c.txnErr
+	case !transactional:
+		return segstore.ErrTxnState
+	}
+	err := c.txn.Check(b.ProducerID, b.ProducerEpoch, coordinator.TopicPartition{TopicID: p.key.topic, Partition: p.key.partition}, c.request.Version,
+		func() bool { _, open := lead.log.OpenTransaction(b.ProducerID); return open })
+	if err == nil {
+		c.broker.txns.note(b.ProducerID, p.key)
+	}
+	return err
 }
 
 // findTopic resolves a topic by id or by name, as the request's version asks.
@@ -120,9 +164,6 @@ func (c *produceCall) appendBatch(t *topic, records []byte, out *kmsg.ProduceRes
 	if req.Acks != acksNone && req.Acks != acksLeader && req.Acks != acksAll {
 		return w, errInvalidAcks
 	}
-	if req.TransactionID != nil {
-		return w, errNoTransactions
-	}
 	p, ok := t.partition(out.Partition)
 	if !ok {
 		return w, errUnknownTopic
@@ -138,8 +179,8 @@ func (c *produceCall) appendBatch(t *topic, records []byte, out *kmsg.ProduceRes
 	if err != nil {
 		return w, err
 	}
-	if batch.Attributes&attrTransactional != 0 {
-		return w, errNoTransactions
+	if err := c.checkTxn(p, lead, &batch); err != nil {
+		return w, err
 	}
 	if req.Version < 7 && batch.Attributes&attrCodec == codecZstd {
 		return w, errCompression

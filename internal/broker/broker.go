@@ -71,6 +71,7 @@ type Broker struct {
 	sessions  *sessionCache
 	parked    parkedFetches
 	producers idBlock
+	txns      txnLogs
 	server    *wire.Server
 	listeners []config.Listener
 
@@ -95,6 +96,7 @@ func New(o Options) (*Broker, error) {
 		changing:  make(chan struct{}, 1),
 		sessions:  newSessionCache(o.Config.Int("max.incremental.fetch.session.cache.slots")),
 	}
+	b.txns.broker = b
 	b.metrics = newMetrics(o.Registerer, b)
 	registry, err := wire.NewRegistry(b.apis())
 	if err != nil {
@@ -151,7 +153,19 @@ func (b *Broker) Start(ctx context.Context, progress func(segstore.Progress)) er
 	if err := b.openTerms(registered); err != nil {
 		return err
 	}
+	fence, err := b.lostPageCache()
+	if err != nil {
+		return err
+	}
 	if err := b.loadGroups(ctx, run); err != nil {
+		return err
+	}
+	// Markers of decided transactions come before anything is served; what a power cut may have taken is fenced, and only
+	// then this run is the last one.
+	if err := b.groups.RecoverTxns(ctx, fence); err != nil {
+		return fmt.Errorf("finish transactions: %w", err)
+	}
+	if err := b.writeRunFile(registered, cluster); err != nil {
 		return err
 	}
 	b.startBackground(run)
@@ -191,7 +205,7 @@ func (b *Broker) register(ctx context.Context, cluster meta.Cluster, directory m
 	}
 	b.lease.Renewed(sent)
 	b.owner = meta.Owner{BrokerID: b.nodeID, Incarnation: registered.Incarnation}
-	return registered, b.writeRunFile(registered, cluster)
+	return registered, nil
 }
 
 // Fatal delivers the failure that must end the process, such as being fenced.

@@ -27,7 +27,7 @@ var (
 	errSessionEpoch      = errors.New("invalid fetch session epoch")
 	errCompression       = errors.New("compression type is not supported in this version")
 	errUnsupported       = errors.New("not supported in this version")
-	errNoTransactions    = errors.New("transactions are not available on this broker")
+	errNoTransactions    = errors.New("a transactional batch without a transactional id")
 
 	errInvalidPartitions  = errors.New("invalid partition count")
 	errInvalidReplication = errors.New("invalid replication factor")

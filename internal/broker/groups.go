@@ -38,6 +38,7 @@ func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[
 		ConsumerAssignors:         b.cfg.List("group.consumer.assignors"),
 		Topics:                    topicViews(b.catalog.Load),
 
+		Logs: &b.txns, NewProducerID: b.nextProducerID,
 		TopicName: func(id meta.UUID) (string, bool) {
 			t, ok := b.catalog.Load().topicByID(id)
 			if !ok {
@@ -46,6 +47,7 @@ func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[
 			return t.name, true
 		},
 	})
+	b.txns.load()
 	b.groups.Load(shards, rows)
 	b.goRun(func() { _ = b.groups.Run(run) })
 }

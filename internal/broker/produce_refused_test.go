@@ -171,14 +171,13 @@ func TestInvalidAcks(t *testing.T) {
 	}
 }
 
-// B-27: a transactional id is refused for good.
-func TestTransactionalProduceIsRefused(t *testing.T) {
+// B-27: a transactional batch needs a transactional id.
+func TestTransactionalBatchWithoutID(t *testing.T) {
 	b := newTestBroker(t)
 	b.create("a", 1, nil)
 	for version := int16(3); version <= 13; version++ {
 		r := b.produceRequest(produceTo{"a", 0, batchOf{producer: 1, attrs: 0x10}.bytes(t)})
-		r.TransactionID = kmsg.StringPtr("tx")
 		row := ask[*kmsg.ProduceResponse](b, b.handleProduce, version, r).Topics[0].Partitions[0]
-		wantCode(t, "transactional id", row.ErrorCode, kerr.TransactionalIDAuthorizationFailed)
+		wantCode(t, "no transactional id", row.ErrorCode, kerr.TransactionalIDAuthorizationFailed)
 	}
 }

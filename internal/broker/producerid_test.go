@@ -75,7 +75,7 @@ func TestProducerIDsAfterAnUnknownOutcome(t *testing.T) {
 	}
 }
 
-// What is refused: transactional ids (53), an empty one (42), and one of producer id and epoch without the other (42).
+// What is refused: an empty transactional id (42), and one of producer id and epoch without the other (42).
 func TestInitProducerIDRefusals(t *testing.T) {
 	b := newTestBroker(t)
 	for version := int16(0); version <= 5; version++ {
@@ -87,7 +87,6 @@ func TestInitProducerIDRefusals(t *testing.T) {
 			want  *kerr.Error
 			since int16
 		}{
-			{"transactional id", kmsg.StringPtr("tx"), -1, -1, kerr.TransactionalIDAuthorizationFailed, 0},
 			{"empty transactional id", kmsg.StringPtr(""), -1, -1, kerr.InvalidRequest, 0},
 			{"id without epoch", nil, 5, -1, kerr.InvalidRequest, 3},
 			{"epoch without id", nil, -1, 3, kerr.InvalidRequest, 3},

@@ -52,6 +52,16 @@ func (b *Broker) readRunFile() (last runFile, ok bool, err error) {
 	return last, true, nil
 }
 
+// lostPageCache says whether records that were acknowledged may be gone: the last run was relaxed, and the machine was
+// booted since, or nobody knows.
+func (b *Broker) lostPageCache() (bool, error) {
+	last, ok, err := b.readRunFile()
+	if err != nil || !ok {
+		return !ok, err
+	}
+	return last.Durability == durabilityName(segstore.Relaxed) && (last.BootID == "" || last.BootID != b.bootID), nil
+}
+
 func durabilityName(d segstore.Durability) string {
 	if d == segstore.Relaxed {
 		return "relaxed"
