@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgbroker/pgbroker/internal/meta/metatest"
 	"github.com/pgbroker/pgbroker/internal/segstore"
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
 
 // newTxnBroker is a whole broker asked by its handlers.
@@ -134,5 +135,95 @@ func TestTransactionCodes(t *testing.T) {
 	<-stable // the answer does not wait for the sync of its marker
 	if o := b.leader("a", 0).log.Offsets(); o.Stable != o.End || o.End != 4 {
 		t.Fatalf("offsets %+v after two records and two markers", o)
+	}
+}
+
+// F-22: transactions and producers as operators see them, before, during and after. F-23: a hanging transaction is ended
+// by hand.
+func TestTransactionsForOperators(t *testing.T) {
+	b := newTxnBroker(t)
+	list := func(states ...string) []kmsg.ListTransactionsResponseTransactionState {
+		t.Helper()
+		r := kmsg.NewPtrListTransactionsRequest()
+		r.StateFilters = states
+		resp := ask[*kmsg.ListTransactionsResponse](b, b.handleListTransactions, 2, r)
+		wantCode(t, "ListTransactions", resp.ErrorCode, nil)
+		if len(states) > 0 && states[0] == "ongoing" && len(resp.UnknownStateFilters) != 1 {
+			t.Errorf("unknown states: %v", resp.UnknownStateFilters)
+		}
+		return resp.TransactionStates
+	}
+	if rows := list(); len(rows) != 0 {
+		t.Fatalf("before: %+v", rows)
+	}
+	p := b.initTxn(4, "id", -1, -1)
+	wantCode(t, "produce", b.produceTxn(12, "id", batchOf{producer: p.ProducerID, epoch: p.ProducerEpoch}), nil)
+	if rows := list("Ongoing"); len(rows) != 1 || rows[0].TransactionalID != "id" || rows[0].ProducerID != p.ProducerID {
+		t.Fatalf("open: %+v", rows)
+	}
+	if rows := list("ongoing"); len(rows) != 0 {
+		t.Fatalf("a state that does not exist: %+v", rows)
+	}
+	d := kmsg.NewPtrDescribeTransactionsRequest()
+	d.TransactionalIDs = []string{"nobody", "id"}
+	rows := ask[*kmsg.DescribeTransactionsResponse](b, b.handleDescribeTransactions, 0, d).TransactionStates
+	wantCode(t, "DescribeTransactions", rows[0].ErrorCode, kerr.TransactionalIDNotFound)
+	if x := rows[1]; x.State != "Ongoing" || x.TimeoutMillis != 60_000 || x.StartTimestamp <= 0 || len(x.Topics) != 1 || x.Topics[0].Topic != "a" || len(x.Topics[0].Partitions) != 1 {
+		t.Fatalf("%+v", x)
+	}
+	producers := func(partition int32) kmsg.DescribeProducersResponseTopicPartition {
+		t.Helper()
+		r := kmsg.NewPtrDescribeProducersRequest()
+		topic := kmsg.NewDescribeProducersRequestTopic()
+		topic.Topic, topic.Partitions = "a", []int32{partition}
+		r.Topics = append(r.Topics, topic)
+		return ask[*kmsg.DescribeProducersResponse](b, b.handleDescribeProducers, 0, r).Topics[0].Partitions[0]
+	}
+	wantCode(t, "DescribeProducers", producers(77).ErrorCode, kerr.UnknownTopicOrPartition)
+	if s := producers(0).ActiveProducers; len(s) != 1 || s[0].ProducerID != p.ProducerID || s[0].CurrentTxnStartOffset != 0 {
+		t.Fatalf("%+v", s)
+	}
+	mark := func(epoch int16) int16 {
+		t.Helper()
+		topic := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
+		topic.Topic, topic.Partitions = "a", []int32{0}
+		m := kmsg.NewWriteTxnMarkersRequestMarker()
+		m.ProducerID, m.ProducerEpoch, m.CoordinatorEpoch, m.Topics = p.ProducerID, epoch, 0, append(m.Topics, topic)
+		r := kmsg.NewPtrWriteTxnMarkersRequest()
+		r.Markers = append(r.Markers, m)
+		return ask[*kmsg.WriteTxnMarkersResponse](b, b.handleWriteTxnMarkers, 1, r).Markers[0].Topics[0].Partitions[0].ErrorCode
+	}
+	wantCode(t, "a marker of an old epoch", mark(p.ProducerEpoch-1), kerr.InvalidProducerEpoch)
+	wantCode(t, "a marker", mark(p.ProducerEpoch), nil)
+	wantCode(t, "a second one", mark(p.ProducerEpoch), nil)
+	if s := producers(0).ActiveProducers; s[0].CurrentTxnStartOffset != -1 {
+		t.Fatalf("after the marker: %+v", s)
+	}
+	if rows := list("Ongoing"); len(rows) != 0 {
+		t.Fatalf("after the marker: %+v", rows)
+	}
+}
+
+// After a power cut in relaxed mode the epochs rise before anything is served: an open transaction is aborted, and its
+// producer cannot commit what may be gone. A start on the same boot leaves it open.
+func TestPowerCutFencesRelaxedTransactions(t *testing.T) {
+	for _, boot := range []string{"boot", "another"} {
+		store, disk := metatest.NewMemory(), memDirectory(t)
+		b := &testBroker{Broker: startLive(t, disk, store), t: t, disk: disk, store: store}
+		liveTopics(t, b.Broker, "a")
+		p := b.initTxn(4, "id", -1, -1)
+		wantCode(t, "produce", b.produceTxn(12, "id", batchOf{producer: p.ProducerID, epoch: p.ProducerEpoch}), nil)
+		run := []byte(`{"boot_id":"` + boot + `","durability":"relaxed"}`)
+		if err := vfs.WriteFileAtomic(disk, "/log/"+runFileName, run); err != nil {
+			t.Fatal(err)
+		}
+		after := disk.CrashCopy(testRand(3))
+		b = &testBroker{Broker: startLive(t, after, store), t: t, disk: after, store: store}
+		end := b.endTxn(5, "id", p.ProducerID, p.ProducerEpoch, true)
+		want := kerr.InvalidTxnState // it was aborted, and the client hears so
+		if boot == "boot" {
+			want = nil
+		}
+		wantCode(t, "commit after "+boot, end.ErrorCode, want)
 	}
 }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -193,6 +194,53 @@ func TestRequestsWaitForAnOperation(t *testing.T) {
 		}
 		if r := <-endOf(s, p, true); r.Err != nil || r.Epoch != p.who.Epoch+1 { // the answer that was lost
 			t.Fatalf("%+v", r)
+		}
+	})
+}
+
+// TestCommitsPerTransaction: a transaction that only produces costs one commit, and many that end together share.
+func TestCommitsPerTransaction(t *testing.T) {
+	txnBubble(t, func(t *testing.T, s *shell, logs *fakeLogs, p *producer) {
+		before := s.store.commits.Load()
+		if err := p.write(partAt(1), "alone"); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.end("alone", true); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.store.commits.Load() - before; n != 1 {
+			t.Errorf("%d commits for one transaction", n)
+		}
+		const many, rounds = 16, 10
+		producers := make([]*producer, many)
+		for i := range producers {
+			producers[i] = &producer{w: p.w, name: fmt.Sprint("many-", i), bump: true, rng: p.rng}
+			if err := producers[i].init(time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.store.delay = 5 * time.Millisecond
+		before = s.store.commits.Load()
+		for round := range rounds {
+			var ended []chan EndTxnReply
+			for i, q := range producers {
+				if err := q.write(partAt(i%4), fmt.Sprint(i, "/", round)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, q := range producers {
+				ended = append(ended, endOf(s, q, true))
+			}
+			for i, ch := range ended {
+				r := <-ch
+				if r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				producers[i].who.ProducerID, producers[i].who.Epoch = r.ProducerID, r.Epoch
+			}
+		}
+		if n := float64(s.store.commits.Load()-before) / (many * rounds); n > 0.25 {
+			t.Errorf("%.2f commits for each of %d transactions at once", n, many)
 		}
 	})
 }
