@@ -244,3 +244,41 @@ func TestCommitsPerTransaction(t *testing.T) {
 		}
 	})
 }
+
+// TestEpochsRunOut: at the last epoch a decision gives out another producer id; the markers fence the old one.
+func TestEpochsRunOut(t *testing.T) {
+	txnBubble(t, func(t *testing.T, s *shell, logs *fakeLogs, p *producer) {
+		s.kill()
+		shards, rows := s.take()
+		n := meta.ShardOf("id")
+		row := rows[n].Transactions[0]
+		row.Epoch, row.Known = lastEpoch-1, row.Version
+		row.Version++
+		c := meta.ShardChange{Shard: n, Term: shards[n].Term, Seq: shards[n].Seq, Transactions: []meta.TransactionRow{row}}
+		if err := s.mem.CommitShards(t.Context(), 1, []meta.ShardChange{c}); err != nil {
+			t.Fatal(err)
+		}
+		s.start(p.w.options())
+		p.w.recover(false)
+		old := p.who.ProducerID
+		p.who.Epoch = lastEpoch - 1
+		for i, want := range []int16{lastEpoch, 0, 1} {
+			what := fmt.Sprint("transaction ", i)
+			if err := p.write(partAt(1), what); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.end(what, true); err != nil {
+				t.Fatal(err)
+			}
+			if p.who.Epoch != want || (p.who.ProducerID == old) != (i == 0) {
+				t.Fatalf("%s: producer %d epoch %d, want epoch %d", what, p.who.ProducerID, p.who.Epoch, want)
+			}
+			if how := logs.outcomes()[what][partAt(1)]; how != "c" {
+				t.Fatalf("%s: %q", what, how)
+			}
+		}
+		if err := logs.write(partAt(1), old, lastEpoch, "late"); !errors.Is(err, ErrProducerEpoch) {
+			t.Fatalf("the old producer id still writes: %v", err)
+		}
+	})
+}
