@@ -33,4 +33,7 @@
 //
 // A group of the consumer protocol (KIP-848) is the type consumers, inside of a group: the same way from decision to
 // reply, but the coordinator assigns, and each member moves to its target by itself.
+//
+// A transactional id is a txn: pure judgements and decisions in txn.go, their way through logs, Postgres and markers in
+// txn_shard.go, what keeps Produce apart from them in txn_gate.go, and what a group holds for them in txn_offsets.go.
 package coordinator

@@ -7,8 +7,7 @@ import (
 	"github.com/pgbroker/pgbroker/internal/meta"
 )
 
-// submitTxn hands a call to the shard of its transactional id. stale requests get no answer of theirs: see
-// ErrStaleConnection.
+// submitTxn hands a call to the shard of its transactional id.
 func (g *Groups) submitTxn(id string, c *txnCall) {
 	switch {
 	case g.closing.Load():
