@@ -4,7 +4,6 @@ package docs
 import (
 	"bufio"
 	"context"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 const readme = "../../README.md"
@@ -37,33 +38,13 @@ func codeBlocks(t *testing.T, section string) []string {
 	return lines
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// need skips when a program of the README is missing, or fails under PGBROKER_TEST_REQUIRE=all.
-func need(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	if os.Getenv("PGBROKER_TEST_REQUIRE") == "all" {
-		t.Fatalf("%s is not installed", program)
-	}
-	t.Skipf("%s is not installed", program)
-}
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // TestTryIt runs the README's first session: dev in one terminal, the other commands verbatim in a second one, but for
 // the ports, which may be taken. What each must print stands here.
 func TestTryIt(t *testing.T) {
-	need(t, "kcat")
-	need(t, "psql")
+	harness.Need(t, "kcat")
+	harness.Need(t, "psql")
 	want := map[string]string{
 		"make dev": "",
 		"echo hello | kcat -P -b 127.0.0.1:9092 -t greetings":                                            "",
@@ -73,21 +54,14 @@ func TestTryIt(t *testing.T) {
 		"kafka-console-producer.sh --bootstrap-server 127.0.0.1:9092 --topic greetings":                  "run by test/compat",
 		"kafka-console-consumer.sh --bootstrap-server 127.0.0.1:9092 --topic greetings --from-beginning": "run by test/compat",
 	}
-	binary := os.Getenv("PGBROKER_TEST_BINARY")
-	if binary == "" {
-		binary = filepath.Join(t.TempDir(), "pgbroker")
-		if out, err := exec.Command("go", "build", "-o", binary, "github.com/pgbroker/pgbroker/cmd/pgbroker").CombinedOutput(); err != nil {
-			t.Fatalf("build: %v\n%s", err, out)
-		}
-	}
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(binary, filepath.Join(dir, "bin", "pgbroker")); err != nil {
+	if err := os.Symlink(harness.Binary(t), filepath.Join(dir, "bin", "pgbroker")); err != nil {
 		t.Fatal(err)
 	}
-	kafka, http := strconv.Itoa(freePort(t)), strconv.Itoa(freePort(t))
+	kafka, http := strconv.Itoa(harness.FreePort(t)), strconv.Itoa(harness.FreePort(t))
 	startDev(t, dir, kafka, http)
 	commands := codeBlocks(t, "Try it in two minutes")
 	if len(commands) < len(want) {

@@ -8,13 +8,15 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // TestAdvertisedPerListener: each client is told the address of the listener that it asked. Both advertised addresses reach
 // the broker, so that the clients' own requests do too.
 func TestAdvertisedPerListener(t *testing.T) {
 	t.Parallel()
-	inside, outside := freePort(t), freePort(t)
+	inside, outside := harness.FreePort(t), harness.FreePort(t)
 	url := database(t)
 	n := serve(t, url, fmt.Sprintf("listeners=INSIDE://127.0.0.1:%d,OUTSIDE://127.0.0.1:%d", inside, outside),
 		fmt.Sprintf("advertised.listeners=OUTSIDE://localhost:%d", outside),

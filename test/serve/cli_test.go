@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // commandLine runs client commands against one broker.
@@ -19,7 +21,7 @@ type commandLine struct {
 
 func (c commandLine) run(stdin string, args ...string) result {
 	c.t.Helper()
-	return runCommand(c.t, []string{"PGBROKER_BROKERS=" + c.n.bootstrap}, stdin, program(c.t), args...)
+	return runCommand(c.t, []string{"PGBROKER_BROKERS=" + c.n.bootstrap}, stdin, harness.Binary(c.t), args...)
 }
 
 // ok runs a command that must succeed and returns what it printed with runs of spaces as one.
@@ -202,7 +204,7 @@ func TestStatus(t *testing.T) {
 	}
 
 	// It also waits through a start.
-	port := freePort(t)
+	port := harness.FreePort(t)
 	waited := make(chan result, 1)
 	go func() {
 		waited <- c.run("", "status", "--wait", "ready", "--for", "30s", "--http", fmt.Sprintf("127.0.0.1:%d", port))

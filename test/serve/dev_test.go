@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // developer starts `pgbroker dev` again and again on one data directory.
@@ -27,7 +29,7 @@ type developer struct {
 
 func newDeveloper(t *testing.T, dataDir string, command func(args ...string) *exec.Cmd) *developer {
 	t.Helper()
-	d := &developer{t, command, dataDir, [2]int{freePort(t), freePort(t)}}
+	d := &developer{t, command, dataDir, [2]int{harness.FreePort(t), harness.FreePort(t)}}
 	t.Cleanup(func() { // after the process was killed, which leaves its Postgres behind
 		if pid := d.postmaster(); alive(pid) {
 			_ = syscall.Kill(pid, syscall.SIGQUIT)
@@ -72,7 +74,7 @@ func (d *developer) start(flags ...string) *node {
 	d.t.Helper()
 	args := append([]string{"dev", "--kafka-port", strconv.Itoa(d.ports[0]), "--http-port", strconv.Itoa(d.ports[1])}, flags...)
 	p := spawn(d.t, d.command(args...))
-	return &node{p, field(p.ready, "bootstrap"), field(p.ready, "http")}
+	return &node{p, harness.Field(p.ready, "bootstrap"), harness.Field(p.ready, "http")}
 }
 
 // suggested are the three commands after the ready line.
@@ -192,7 +194,7 @@ func TestDev(t *testing.T) {
 	if r := consumeOne(t, n.bootstrap, "orders"); string(r.Value) != "before the kill" {
 		t.Errorf("after kill -9: %q", r.Value)
 	}
-	second := run(t, nil, "dev", "--data-dir", d.dataDir, "--kafka-port", strconv.Itoa(freePort(t)), "--http-port", "0")
+	second := run(t, nil, "dev", "--data-dir", d.dataDir, "--kafka-port", strconv.Itoa(harness.FreePort(t)), "--http-port", "0")
 	if lines := second.errorLines(); second.code != 1 || len(lines) != 1 || !strings.Contains(lines[0], "in use") {
 		t.Errorf("a second dev on the directory: exit code %d\n%s%s", second.code, second.out, second.errs)
 	}
@@ -225,7 +227,7 @@ func TestDevBesideAnother(t *testing.T) {
 	other := newDeveloper(t, filepath.Join(otherHome, ".pgbroker"), func(args ...string) *exec.Cmd {
 		cmd := exec.Command(binary, args...)
 		if os.Getuid() == 0 {
-			need(t, "setpriv")
+			harness.Need(t, "setpriv")
 			cmd = exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", binary}, args...)...)
 		}
 		cmd.Dir = otherHome

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // refused runs serve, which must end with the code and exactly one error line that holds all texts; nothing is printed on
@@ -152,7 +154,7 @@ func TestUnwritableDirectory(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for the other user to pass
 		t.Fatal(err)
 	}
-	need(t, "setpriv")
+	harness.Need(t, "setpriv")
 	args := append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", reachable(t)}, serveArgs("postgres://127.0.0.1:1/x", dir+"/log")...)
 	r := runCommand(t, nil, "", "setpriv", args...)
 	if lines := r.errorLines(); r.code != 1 || len(lines) != 1 || !strings.Contains(lines[0], "permission denied; give a directory") {
@@ -164,7 +166,7 @@ func TestUnwritableDirectory(t *testing.T) {
 func TestUnreachablePostgres(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "log")
-	port := freePort(t)
+	port := harness.FreePort(t)
 	args := append(serveArgs(fmt.Sprintf("postgres://u:%s@127.0.0.1:%d/x", secret, port), dir), "--wait-postgres", "6s")
 	r := refused(t, 3, nil, args, fmt.Sprintf("127.0.0.1:%d", port), "not ready after 6s", "connection refused", "check host and port")
 	if strings.Count(r.errs, "waiting for Postgres") != 1 || r.took.Seconds() < 5.9 || r.took.Seconds() > 9 {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,46 +24,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
-var built struct {
-	sync.Once
-	path string
-	err  error
-}
+func TestMain(m *testing.M) { harness.Main(m) }
 
-// program is PGBROKER_TEST_BINARY, or a binary that is built once for this test run.
-func program(t testing.TB) string {
-	t.Helper()
-	if path := os.Getenv("PGBROKER_TEST_BINARY"); path != "" {
-		return path
-	}
-	built.Do(func() {
-		dir, err := os.MkdirTemp("", "pgbroker-serve-")
-		if err != nil {
-			built.err = err
-			return
-		}
-		built.path = filepath.Join(dir, "pgbroker")
-		if out, err := exec.Command("go", "build", "-o", built.path, "github.com/pgbroker/pgbroker/cmd/pgbroker").CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("build: %w\n%s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return built.path
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.path != "" {
-		_ = os.RemoveAll(filepath.Dir(built.path))
-	}
-	os.Exit(code)
-}
-
-// environment is a small one without any setting of a broker, plus what is added.
+// environment is a small one without any setting of a broker, plus what is added. harness.Environment has too much for
+// these tests: other users and homes run here, and the broker and psql read PGHOST and the like.
 func environment(add ...string) []string {
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}
 	if dir := os.Getenv("PGBROKER_POSTGRES_BINDIR"); dir != "" {
@@ -81,8 +46,8 @@ type process struct {
 	ready  string // the line that begins with "ready "
 	began  time.Time
 	took   time.Duration // from the start to the ready line
-	out    lockedBuffer
-	errs   lockedBuffer
+	out    harness.Buffer
+	errs   harness.Buffer
 	exited chan struct{}
 	err    error // how it ended, after exited
 }
@@ -128,15 +93,15 @@ func spawn(t testing.TB, cmd *exec.Cmd) *process {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("log of %s (end):\n%s", cmd.Args[1], tail(p.errs.String(), 30))
+			t.Logf("log of %s (end):\n%s", cmd.Args[1], harness.Tail(p.errs.String(), 30))
 		}
 	})
 	select {
 	case p.ready = <-ready:
 	case <-p.exited:
-		t.Fatalf("%q ended before it was ready: %v\n%s", cmd.Args, p.err, tail(p.errs.String(), 30))
+		t.Fatalf("%q ended before it was ready: %v\n%s", cmd.Args, p.err, harness.Tail(p.errs.String(), 30))
 	case <-time.After(60 * time.Second):
-		t.Fatalf("%q was not ready in time\n%s", cmd.Args, tail(p.errs.String(), 30))
+		t.Fatalf("%q was not ready in time\n%s", cmd.Args, harness.Tail(p.errs.String(), 30))
 	}
 	return p
 }
@@ -197,11 +162,11 @@ func serve(t testing.TB, url string, set ...string) *node {
 // serveIn is serve with a log directory and an addition to the environment.
 func serveIn(t testing.TB, url, dir string, env []string, set ...string) *node {
 	t.Helper()
-	cmd := exec.Command(program(t), serveArgs(url, dir, set...)...)
+	cmd := exec.Command(harness.Binary(t), serveArgs(url, dir, set...)...)
 	cmd.Env = environment(env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p := spawn(t, cmd)
-	return &node{p, field(p.ready, "bootstrap"), field(p.ready, "http")}
+	return &node{p, harness.Field(p.ready, "bootstrap"), harness.Field(p.ready, "http")}
 }
 
 // client makes a client of this broker that is closed with the test.
@@ -295,7 +260,7 @@ type result struct {
 // run executes the binary to its end, for at most 40 seconds.
 func run(t testing.TB, env []string, args ...string) result {
 	t.Helper()
-	return runCommand(t, env, "", program(t), args...)
+	return runCommand(t, env, "", harness.Binary(t), args...)
 }
 
 func runCommand(t testing.TB, env []string, stdin, name string, args ...string) result {
@@ -402,62 +367,6 @@ func execute(t testing.TB, url string, statements ...string) {
 func database(t testing.TB) string {
 	t.Helper()
 	return pgtest.URL(t)
-}
-
-// need skips a test whose program is missing, or fails it under PGBROKER_TEST_REQUIRE=all.
-func need(t testing.TB, tool string) {
-	t.Helper()
-	if _, err := exec.LookPath(tool); err == nil {
-		return
-	}
-	if os.Getenv("PGBROKER_TEST_REQUIRE") == "all" {
-		t.Fatalf("%s is not installed", tool)
-	}
-	t.Skipf("%s is not installed", tool)
-}
-
-// freePort is a port of 127.0.0.1 that nobody listened on a moment ago.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// field is the value of key=value in a line of words.
-func field(line, key string) string {
-	for _, word := range strings.Fields(line) {
-		if v, ok := strings.CutPrefix(word, key+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-func tail(s string, lines int) string {
-	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
-
-// lockedBuffer is a buffer that a process writes while a test reads.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // sortedLines puts the lines of a text in order.

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // ticksPerSecond is USER_HZ, the unit of CPU time in /proc/<pid>/stat: 100 on every Linux that Go runs on.
@@ -182,7 +183,7 @@ func TestIdle(t *testing.T) {
 		n.terminate()
 	}
 	t.Logf("started in %s; %s", best.Round(time.Millisecond), line)
-	if said, err := time.ParseDuration(field(line, "took")); err != nil || said >= time.Second || best >= 1500*time.Millisecond {
+	if said, err := time.ParseDuration(harness.Field(line, "took")); err != nil || said >= time.Second || best >= 1500*time.Millisecond {
 		t.Errorf("a start took %s: %s", best, line)
 	}
 }

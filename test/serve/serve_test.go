@@ -23,6 +23,7 @@ import (
 
 	"github.com/pgbroker/pgbroker/internal/embedpg"
 	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // use produces, consumes in a group and commits: all that needs rights on the tables.
@@ -140,7 +141,7 @@ func TestWaysToPostgres(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u.Host = fmt.Sprintf("127.0.0.1:%d,%s", freePort(t), u.Host)
+		u.Host = fmt.Sprintf("127.0.0.1:%d,%s", harness.FreePort(t), u.Host)
 		n := serve(t, u.String())
 		use(t, n)
 		if n.took > 5*time.Second {

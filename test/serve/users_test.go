@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // nobody is the id of the user and the group nobody.
@@ -31,7 +33,7 @@ func openDir(t testing.TB, uid int) string {
 // reachable is a copy of the binary where every user may run it.
 func reachable(t testing.TB) string {
 	t.Helper()
-	binary, err := os.ReadFile(program(t))
+	binary, err := os.ReadFile(harness.Binary(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // checkFiles has "pgbroker log verify", which shares no code with what wrote the files, look at the log directory: after
@@ -15,7 +17,7 @@ func (s *storm) checkFiles() {
 		s.t.Errorf("log verify after kill -9:\n%s", found)
 	}
 	if err := s.broker.start(); err != nil {
-		s.t.Fatalf("start after kill -9: %v\n%s", err, s.broker.log.tail(30))
+		s.t.Fatalf("start after kill -9: %v\n%s", err, harness.Tail(s.broker.log.String(), 30))
 	}
 	s.broker.stop()
 	found := s.verifyFiles()

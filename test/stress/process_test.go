@@ -2,30 +2,31 @@ package stress
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
+
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // broker is a broker process that can be killed and started again with the same settings.
 type broker struct {
 	t      testing.TB
 	binary string
 	args   []string
-	log    *lockedBuffer
+	log    *harness.Buffer
 
 	mu      sync.Mutex // guards the fields below
 	cmd     *exec.Cmd
@@ -33,23 +34,9 @@ type broker struct {
 	httpURL string
 }
 
-// buildBroker is PGBROKER_TEST_BINARY, or a binary made for this test.
-func buildBroker(t testing.TB) string {
-	t.Helper()
-	if path := os.Getenv("PGBROKER_TEST_BINARY"); path != "" {
-		return path
-	}
-	path := filepath.Join(t.TempDir(), "pgbroker")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/pgbroker/pgbroker/cmd/pgbroker").CombinedOutput()
-	if err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return path
-}
-
 // newBroker describes a broker that listens on port and tells clients to come to advertised.
 func newBroker(t testing.TB, postgres string, port, advertised int, set ...string) *broker {
-	b := &broker{t: t, binary: buildBroker(t), log: &lockedBuffer{}}
+	b := &broker{t: t, binary: harness.Binary(t), log: &harness.Buffer{}}
 	b.args = []string{"serve"}
 	for _, s := range append([]string{
 		"postgres.url=" + postgres, "log.dirs=" + filepath.Join(t.TempDir(), "log"), "http.listen=127.0.0.1:0",
@@ -60,7 +47,7 @@ func newBroker(t testing.TB, postgres string, port, advertised int, set ...strin
 	t.Cleanup(func() {
 		b.kill()
 		if t.Failed() {
-			t.Logf("the broker's log (end):\n%s", b.log.tail(80))
+			t.Logf("the broker's log (end):\n%s", harness.Tail(b.log.String(), 80))
 		}
 	})
 	return b
@@ -70,9 +57,7 @@ func newBroker(t testing.TB, postgres string, port, advertised int, set ...strin
 func (b *broker) start() error {
 	cmd := exec.Command(b.binary, b.args...)
 	cmd.Stderr = b.log
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "PGBROKER_") || strings.HasPrefix(v, "KAFKA_")
-	})
+	cmd.Env = harness.Environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -98,11 +83,7 @@ func (b *broker) start() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.cmd, b.exited = cmd, exited
-		for _, word := range strings.Fields(line) {
-			if v, ok := strings.CutPrefix(word, "http="); ok {
-				b.httpURL = v
-			}
-		}
+		b.httpURL = harness.Field(line, "http")
 		return nil
 	case err := <-failed:
 		return err
@@ -179,42 +160,9 @@ func (b *broker) deletedFiles() (held []string) {
 	return held
 }
 
-// freePort is a port that nobody listened on a moment ago.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// lockedBuffer is a buffer that a process writes while a test reads.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-// tail is the last lines.
-func (b *lockedBuffer) tail(n int) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := strings.Split(strings.TrimRight(b.buf.String(), "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-n):], "\n")
-}
-
-// with are the lines that contain a text.
-func (b *lockedBuffer) with(text string) (lines []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for line := range strings.Lines(b.buf.String()) {
+// logLines are the lines of the log so far that contain a text.
+func (b *broker) logLines(text string) (lines []string) {
+	for line := range strings.Lines(b.log.String()) {
 		if strings.Contains(line, text) {
 			lines = append(lines, strings.TrimSpace(line))
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pgbroker/pgbroker/internal/embedpg"
 	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 const (
@@ -63,13 +64,13 @@ func newStorm(t *testing.T, seed uint64, durability string) *storm {
 		s.lasts = time.Duration(v) * time.Second
 	}
 	s.pg = pgtest.Server(t)
-	port := freePort(t)
+	port := harness.FreePort(t)
 	s.proxy = newProxy(t, port)
 	s.broker = newBroker(t, s.pg.URL("postgres"), port, s.proxy.port(), "durability="+durability, "group.initial.rebalance.delay.ms=0",
 		"log.retention.check.interval.ms=1000", "log.flush.offset.checkpoint.interval.ms=1000", "auto.create.topics.enable=false",
 		"group.min.session.timeout.ms=500")
 	if err := s.broker.start(); err != nil {
-		t.Fatalf("%v\n%s", err, s.broker.log.tail(30))
+		t.Fatalf("%v\n%s", err, harness.Tail(s.broker.log.String(), 30))
 	}
 	for i := range 4 {
 		s.passing = append(s.passing, fmt.Sprintf("passing-%d", i))
@@ -163,14 +164,14 @@ func (s *storm) wreck(ctx context.Context) map[string]int {
 		case "kill":
 			s.broker.kill()
 			if err := s.broker.start(); err != nil {
-				s.t.Fatalf("start after kill -9: %v\n%s", err, s.broker.log.tail(30))
+				s.t.Fatalf("start after kill -9: %v\n%s", err, harness.Tail(s.broker.log.String(), 30))
 			}
 		case "crash":
 			s.crashPostgres(time.Duration(random.IntN(1500)) * time.Millisecond)
 		}
 		done[kind]++
 		if s.broker.dead() {
-			s.t.Fatalf("the broker ended after a %s\n%s", kind, s.broker.log.tail(30))
+			s.t.Fatalf("the broker ended after a %s\n%s", kind, harness.Tail(s.broker.log.String(), 30))
 		}
 	}
 	return done
@@ -222,7 +223,7 @@ func (s *storm) awaitGroups() {
 // checkLog wants no line in the broker's log that speaks of a defect.
 func (s *storm) checkLog() {
 	for _, text := range []string{"panic", "UNKNOWN_SERVER_ERROR", "answered twice", `"level":"ERROR"`} {
-		for _, line := range s.broker.log.with(text) {
+		for _, line := range s.broker.logLines(text) {
 			s.t.Errorf("the broker's log: %s", line)
 		}
 	}

@@ -6,15 +6,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,32 +19,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
+	"github.com/pgbroker/pgbroker/test/harness"
 )
-
-var (
-	buildOnce sync.Once
-	builtPath string
-	buildErr  error
-)
-
-// brokerBinary is PGBROKER_TEST_BINARY, or a binary that is built once for this test run.
-func brokerBinary(t testing.TB) string {
-	t.Helper()
-	if path := os.Getenv("PGBROKER_TEST_BINARY"); path != "" {
-		return path
-	}
-	buildOnce.Do(func() {
-		builtPath = filepath.Join(os.TempDir(), fmt.Sprintf("pgbroker-test-%d", os.Getpid()))
-		out, err := exec.Command("go", "build", "-o", builtPath, "github.com/pgbroker/pgbroker/cmd/pgbroker").CombinedOutput()
-		if err != nil {
-			buildErr = fmt.Errorf("build: %w\n%s", err, out)
-		}
-	})
-	if buildErr != nil {
-		t.Fatal(buildErr)
-	}
-	return builtPath
-}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -56,11 +28,7 @@ func TestMain(m *testing.M) {
 	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
 		_ = flag.Set("test.parallel", "8")
 	}
-	code := m.Run()
-	if builtPath != "" {
-		_ = os.Remove(builtPath)
-	}
-	os.Exit(code)
+	harness.Main(m)
 }
 
 // nodeOptions say how a broker is started. Zero values are the usual ones.
@@ -81,7 +49,7 @@ type node struct {
 	cmd       *exec.Cmd
 	exited    chan struct{}
 	exitErr   error
-	stderr    *lockedBuffer
+	stderr    *harness.Buffer
 }
 
 // startNode starts a broker and waits for its ready line. The broker ends with the test.
@@ -94,13 +62,13 @@ func startNode(t testing.TB, o nodeOptions) *node {
 		o.dir = filepath.Join(t.TempDir(), "log")
 	}
 	if o.port == 0 {
-		o.port = freePort(t)
+		o.port = harness.FreePort(t)
 	}
-	n := &node{t: t, opts: o, stderr: &lockedBuffer{}}
+	n := &node{t: t, opts: o, stderr: &harness.Buffer{}}
 	t.Cleanup(func() {
 		n.kill()
 		if t.Failed() {
-			t.Logf("broker's log (end):\n%s", tail(n.stderr.String(), 60))
+			t.Logf("broker's log (end):\n%s", harness.Tail(n.stderr.String(), 60))
 		}
 	})
 	n.start()
@@ -115,9 +83,9 @@ func (n *node) start() {
 	for _, s := range n.opts.set {
 		args = append(args, "--set", s)
 	}
-	n.cmd = exec.Command(brokerBinary(n.t), args...)
+	n.cmd = exec.Command(harness.Binary(n.t), args...)
 	n.cmd.Stderr = n.stderr
-	n.cmd.Env = plainEnv()
+	n.cmd.Env = harness.Environment()
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := n.cmd.StdoutPipe()
 	if err != nil {
@@ -149,19 +117,12 @@ func (n *node) start() {
 	select {
 	case n.readyLine = <-ready:
 	case <-n.exited:
-		n.t.Fatalf("broker ended before it was ready: %v\n%s", n.exitErr, tail(n.stderr.String(), 30))
+		n.t.Fatalf("broker ended before it was ready: %v\n%s", n.exitErr, harness.Tail(n.stderr.String(), 30))
 	case <-time.After(60 * time.Second):
-		n.t.Fatalf("broker was not ready in time\n%s", tail(n.stderr.String(), 30))
+		n.t.Fatalf("broker was not ready in time\n%s", harness.Tail(n.stderr.String(), 30))
 	}
-	n.bootstrap = field(n.readyLine, "bootstrap")
-	n.httpURL = field(n.readyLine, "http")
-}
-
-// plainEnv is this process's environment without settings of a broker: PGBROKER_TEST_BINARY itself would be one.
-func plainEnv() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "PGBROKER_") || strings.HasPrefix(v, "KAFKA_")
-	})
+	n.bootstrap = harness.Field(n.readyLine, "bootstrap")
+	n.httpURL = harness.Field(n.readyLine, "http")
 }
 
 // kill ends the process as kill -9 does.
@@ -223,60 +184,4 @@ func command(t testing.TB, limit time.Duration, stdin string, name string, args 
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
 	return out.String(), errs.String(), err
-}
-
-// need skips a test whose program is missing, or fails it under PGBROKER_TEST_REQUIRE=all.
-func need(t testing.TB, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	if os.Getenv("PGBROKER_TEST_REQUIRE") == "all" {
-		t.Fatalf("%s is not installed", program)
-	}
-	t.Skipf("%s is not installed", program)
-}
-
-// freePort is a port that nobody listened on a moment ago.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// field is the value of key=value in a line of words.
-func field(line, key string) string {
-	for _, word := range strings.Fields(line) {
-		if v, ok := strings.CutPrefix(word, key+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-func tail(s string, lines int) string {
-	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
-
-// lockedBuffer is a buffer that a process writes while a test reads.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // logVerify runs "pgbroker log verify" on the log directory and returns its exit code and what it found. The verifier
 // shares no code with what wrote the files.
 func (n *node) logVerify(args ...string) (code int, found string) {
 	n.t.Helper()
-	stdout, stderr, err := command(n.t, 60*time.Second, "", brokerBinary(n.t), append([]string{"log", "verify", n.opts.dir}, args...)...)
+	stdout, stderr, err := command(n.t, 60*time.Second, "", harness.Binary(n.t), append([]string{"log", "verify", n.opts.dir}, args...)...)
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):

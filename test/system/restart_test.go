@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // TestStopAndRestartKeepsGroups stops the broker as a deployment does: the group goes on in its generation.
@@ -158,10 +159,10 @@ func (n *node) startSecond(dir string) (code int, stderr string) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, brokerBinary(n.t), "serve", "--set", "postgres.url="+n.opts.url, "--set", "log.dirs="+dir,
-		"--set", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", freePort(n.t)), "--set", "http.listen=127.0.0.1:0")
-	cmd.Env = plainEnv()
-	var out lockedBuffer
+	cmd := exec.CommandContext(ctx, harness.Binary(n.t), "serve", "--set", "postgres.url="+n.opts.url, "--set", "log.dirs="+dir,
+		"--set", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", harness.FreePort(n.t)), "--set", "http.listen=127.0.0.1:0")
+	cmd.Env = harness.Environment()
+	var out harness.Buffer
 	cmd.Stderr = &out
 	if err := cmd.Run(); err == nil || ctx.Err() != nil {
 		n.t.Errorf("a second broker was not refused (%v):\n%s", err, out.String())

@@ -4,11 +4,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // TestKcat is the README's first session: produce and consume with kcat, metadata with the topic it created.
 func TestKcat(t *testing.T) {
-	need(t, "kcat")
+	harness.Need(t, "kcat")
 	n := startNode(t, nodeOptions{})
 	if out, errs, err := command(t, 20*time.Second, "hello\nworld\n", "kcat", "-P", "-b", n.bootstrap, "-t", "greetings"); err != nil {
 		t.Fatalf("produce: %v\n%s%s", err, out, errs)
@@ -25,7 +27,7 @@ func TestKcat(t *testing.T) {
 
 // TestRestartFindsEverything: a clean stop within its limit, and all data at the next start.
 func TestRestartFindsEverything(t *testing.T) {
-	need(t, "kcat")
+	harness.Need(t, "kcat")
 	n := startNode(t, nodeOptions{})
 	if out, errs, err := command(t, 20*time.Second, "one\ntwo\n", "kcat", "-P", "-b", n.bootstrap, "-t", "kept"); err != nil {
 		t.Fatalf("produce: %v\n%s%s", err, out, errs)
