@@ -151,7 +151,8 @@ func (n *node) stop() (time.Duration, error) {
 // client makes a franz-go client of this broker that is closed with the test.
 func (n *node) client(opts ...kgo.Opt) *kgo.Client {
 	n.t.Helper()
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(n.bootstrap)}, opts...)...)
+	// A kill may fall between accept and the first answer, which kgo takes for a wrong configuration unless told otherwise.
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(n.bootstrap), kgo.AlwaysRetryEOF()}, opts...)...)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func TestTransactionsUnderKillNine(t *testing.T) {
 // copyAll copies until the group's committed offsets cover all records.
 func copyAll(ctx context.Context, n *node, opts []kgo.Opt, records int, copied chan<- int) error {
 	for ctx.Err() == nil {
-		s, err := kgo.NewGroupTransactSession(append(slices.Clone(opts), kgo.SeedBrokers(n.bootstrap), kgo.TransactionalID("copier"), kgo.ConsumerGroup("copiers"),
+		s, err := kgo.NewGroupTransactSession(append(slices.Clone(opts), kgo.SeedBrokers(n.bootstrap), kgo.AlwaysRetryEOF(), kgo.TransactionalID("copier"), kgo.ConsumerGroup("copiers"),
 			kgo.ConsumeTopics("in"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.SessionTimeout(2*time.Second),
 			kgo.HeartbeatInterval(200*time.Millisecond), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 		if err != nil {
@@ -129,7 +129,7 @@ func (n *node) lag(ctx context.Context, group, topic string, partitions int32, r
 	gt.Topic, gt.Partitions = topic, t.Partitions
 	g.Topics = append(g.Topics, gt)
 	r.Groups = append(r.Groups, g)
-	client, err := kgo.NewClient(kgo.SeedBrokers(n.bootstrap), kgo.MaxVersions(kversion.V3_0_0()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(n.bootstrap), kgo.AlwaysRetryEOF(), kgo.MaxVersions(kversion.V3_0_0()))
 	if err != nil {
 		return false
 	}
