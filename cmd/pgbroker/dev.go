@@ -93,7 +93,7 @@ func (f *devFlags) run(cmd *cobra.Command) error {
 		}
 	}
 	extra := f.defaults(cmd, given, dir)
-	if given.String("postgres.url") == "" {
+	if given.String("postgres.url") == "" && f.settings.show == "" {
 		server, err := embedpg.Start(cmd.Context(), embedpg.Options{DataDir: filepath.Join(dir, "postgres"), Log: log})
 		if err != nil {
 			return fmt.Errorf("private postgres: %w", err)
@@ -114,8 +114,7 @@ func (f *devFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	softMemoryLimit()
-	return runNode(cmd.Context(), cfg, f.settings, log, cmd.OutOrStdout(), func(n *node) {
+	return f.settings.run(cmd, cfg, log, func(n *node) {
 		f.createTopics(cmd.Context(), n)
 		f.suggest(cmd.OutOrStdout(), n)
 	})
@@ -125,7 +124,8 @@ func (f *devFlags) run(cmd *cobra.Command) error {
 func (f *devFlags) defaults(cmd *cobra.Command, given *config.Config, dir string) []string {
 	var extra []string
 	unlessSet := func(key, flag, value string) {
-		if given.Source(key) == config.Default || (flag != "" && cmd.Flags().Changed(flag)) {
+		// --set wins over a flag of dev's own, which wins over file and environment.
+		if given.Source(key) == config.Default || (cmd.Flags().Changed(flag) && given.Source(key) != config.Flag) {
 			extra = append(extra, key+"="+value)
 		}
 	}

@@ -1,20 +1,10 @@
 package main
 
-import (
-	"fmt"
-	"time"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 // newServeCmd builds "pgbroker serve".
 func newServeCmd() *cobra.Command {
-	var (
-		settings settingFlags
-		check    bool
-		show     string
-		wait     time.Duration
-	)
+	var settings settingFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the broker beside an existing Postgres",
@@ -36,30 +26,13 @@ requests that were accepted are answered first.
 			if err != nil {
 				return err
 			}
-			var extra []string
-			if cmd.Flags().Changed("wait-postgres") {
-				extra = append(extra, fmt.Sprintf("postgres.wait.ms=%d", wait.Milliseconds()))
-			}
-			cfg, err := settings.load(log, extra...)
+			cfg, err := settings.load(log)
 			if err != nil {
 				return err
 			}
-			if show != "" {
-				printConfig(cmd.OutOrStdout(), cfg, show == "all")
-				return nil
-			}
-			if check {
-				return checkNode(cmd.Context(), cfg, log, cmd.OutOrStdout())
-			}
-			softMemoryLimit()
-			return runNode(cmd.Context(), cfg, settings, log, cmd.OutOrStdout(), nil)
+			return settings.run(cmd, cfg, log, nil)
 		},
 	}
 	settings.registerNode(cmd)
-	f := cmd.Flags()
-	f.BoolVar(&check, "check", false, "test settings, log directory, Postgres and its tables, then exit")
-	f.StringVar(&show, "print-config", "", "print the settings that were given (or =all) and exit")
-	f.Lookup("print-config").NoOptDefVal = "set"
-	f.DurationVar(&wait, "wait-postgres", 30*time.Second, "how long to wait for Postgres (postgres.wait.ms)")
 	return cmd
 }

@@ -5,7 +5,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +21,10 @@ type settingFlags struct {
 	logLevel string
 	// acceptNewLogDir is serve's and dev's word that a lost log directory is known to be lost.
 	acceptNewLogDir bool
+
+	check bool          // --check
+	show  string        // --print-config: "", "set" or "all"
+	wait  time.Duration // --wait-postgres, 0 when it was not given
 }
 
 const settingsHelp = `Settings have Kafka's names (listeners, log.dirs, log.segment.bytes, ...) plus a
@@ -37,14 +43,34 @@ func (f *settingFlags) register(cmd *cobra.Command) {
 // registerNode adds the flags of the commands that run a broker.
 func (f *settingFlags) registerNode(cmd *cobra.Command) {
 	f.register(cmd)
-	cmd.Flags().BoolVar(&f.acceptNewLogDir, "accept-new-log-dir", false, "start on an empty log directory although the old one, with its records, is lost")
+	flags := cmd.Flags()
+	flags.BoolVar(&f.acceptNewLogDir, "accept-new-log-dir", false, "start on an empty log directory although the old one, with its records, is lost")
+	flags.BoolVar(&f.check, "check", false, "test settings, log directory, Postgres and its tables, then exit")
+	flags.StringVar(&f.show, "print-config", "", "print the settings that were given (or =all) and exit")
+	flags.Lookup("print-config").NoOptDefVal = "set"
+	flags.DurationVar(&f.wait, "wait-postgres", 0, "how long to wait for Postgres (postgres.wait.ms, 30s)")
+}
+
+// run runs a broker, or only does what --print-config or --check ask for.
+func (f *settingFlags) run(cmd *cobra.Command, cfg *config.Config, log *slog.Logger, started func(*node)) error {
+	switch {
+	case f.show != "":
+		printConfig(cmd.OutOrStdout(), cfg, f.show == "all")
+		return nil
+	case f.check:
+		return checkNode(cmd.Context(), cfg, log, cmd.OutOrStdout())
+	}
+	softMemoryLimit()
+	return runNode(cmd.Context(), cfg, *f, log, cmd.OutOrStdout(), started)
 }
 
 // load reads the settings. extra settings win over all others; warnings go to log.
 func (f *settingFlags) load(log *slog.Logger, extra ...string) (*config.Config, error) {
-	cfg, warnings, err := config.Load(config.Sources{
-		File: f.file, Read: os.ReadFile, Env: os.Environ(), Set: append(append([]string(nil), f.set...), extra...),
-	})
+	set := append(slices.Clone(f.set), extra...)
+	if f.wait > 0 {
+		set = append(set, fmt.Sprintf("postgres.wait.ms=%d", f.wait.Milliseconds()))
+	}
+	cfg, warnings, err := config.Load(config.Sources{File: f.file, Read: os.ReadFile, Env: os.Environ(), Set: set})
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
