@@ -36,6 +36,7 @@ type member struct {
 	client *kgo.Client
 
 	mu          sync.Mutex
+	owned       int             // partitions that the client was given and not told to give back
 	assignments int             // how often partitions were assigned, revoked or lost: 1 for a group that was left alone
 	position    map[int32]int64 // the offset read last
 	read        int64
@@ -74,7 +75,7 @@ func startGroup(t testing.TB, n *node, group, topic string, partitions, members 
 				}
 			}
 		}
-		return assigned == partitions
+		return assigned == partitions && g.owned() == partitions // the clients know it too, so that no callback is still to come
 	})
 	for _, m := range g.members { // the first one may have been alone for a generation
 		m.mu.Lock()
@@ -86,16 +87,32 @@ func startGroup(t testing.TB, n *node, group, topic string, partitions, members 
 
 func (g *groupReaders) newMember(session time.Duration) *member {
 	m := &member{position: map[int32]int64{}, refused: map[string]int{}}
-	changed := func(context.Context, *kgo.Client, map[string][]int32) {
-		m.mu.Lock()
-		m.assignments++
-		m.mu.Unlock()
+	changed := func(sign int) func(context.Context, *kgo.Client, map[string][]int32) {
+		return func(_ context.Context, _ *kgo.Client, topics map[string][]int32) {
+			m.mu.Lock()
+			m.assignments++
+			for _, partitions := range topics {
+				m.owned += sign * len(partitions)
+			}
+			m.mu.Unlock()
+		}
 	}
 	m.client = g.n.client(kgo.ConsumerGroup(g.group), kgo.ConsumeTopics(g.topic), kgo.Balancers(kgo.RangeBalancer()),
 		kgo.SessionTimeout(session), kgo.HeartbeatInterval(session/6), kgo.RebalanceTimeout(2*session),
 		kgo.DisableAutoCommit(), kgo.FetchMaxWait(500*time.Millisecond),
-		kgo.OnPartitionsAssigned(changed), kgo.OnPartitionsRevoked(changed), kgo.OnPartitionsLost(changed))
+		kgo.OnPartitionsAssigned(changed(1)), kgo.OnPartitionsRevoked(changed(-1)), kgo.OnPartitionsLost(changed(-1)))
 	return m
+}
+
+// owned is how many partitions the members believe to have.
+func (g *groupReaders) owned() int {
+	sum := 0
+	for _, m := range g.members {
+		m.mu.Lock()
+		sum += m.owned
+		m.mu.Unlock()
+	}
+	return sum
 }
 
 func (g *groupReaders) complain(format string, args ...any) {
