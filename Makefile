@@ -6,6 +6,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.buildVersion=$(VERSION)
 # The race detector needs a C compiler; without one the tests run without it.
 RACE := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
+# Tests of the whole broker measure times, so they run one package at a time.
+WHOLE = github.com/pgbroker/pgbroker/test/%
 PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
 
 .PHONY: help build dev test lint unit test-root compat bench image clean
@@ -27,7 +29,8 @@ lint: ## gofmt, go vet, staticcheck
 	$(GO) tool staticcheck ./...
 
 unit: build ## the Go tests
-	PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test $(RACE) -timeout 8m $(PACKAGES)
+	$(GO) test $(RACE) -timeout 8m $(filter-out $(WHOLE),$(PACKAGES))
+	PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -p 1 $(RACE) -timeout 8m $(filter $(WHOLE),$(PACKAGES))
 
 test-root: build ## what needs root: containers, loop mounts, network namespaces
 	PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 4m -v ./test/root/...
