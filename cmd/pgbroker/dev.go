@@ -87,13 +87,14 @@ func (f *devFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if f.fresh {
+	if f.fresh && !f.settings.onlyLooks() {
 		if err := removeDevData(dir); err != nil {
 			return err
 		}
 	}
 	extra := f.defaults(cmd, given, dir)
-	if given.String("postgres.url") == "" && f.settings.show == "" {
+	private := given.String("postgres.url") == ""
+	if private && f.settings.show == "" {
 		server, err := embedpg.Start(cmd.Context(), embedpg.Options{DataDir: filepath.Join(dir, "postgres"), Log: log})
 		if err != nil {
 			return fmt.Errorf("private postgres: %w", err)
@@ -116,7 +117,7 @@ func (f *devFlags) run(cmd *cobra.Command) error {
 	}
 	return f.settings.run(cmd, cfg, log, func(n *node) {
 		f.createTopics(cmd.Context(), n)
-		f.suggest(cmd.OutOrStdout(), n)
+		f.suggest(cmd.OutOrStdout(), n, private)
 	})
 }
 
@@ -211,8 +212,9 @@ func (f *devFlags) createTopics(ctx context.Context, n *node) {
 	}
 }
 
-// suggest prints three commands to try, as this binary was called; a shell takes them as they stand.
-func (f *devFlags) suggest(w io.Writer, n *node) {
+// suggest prints three commands to try, as this binary was called; a shell takes them as they stand. The third one asks
+// the private Postgres, if there is one and a psql.
+func (f *devFlags) suggest(w io.Writer, n *node, private bool) {
 	self := shellWord(os.Args[0])
 	brokers, dataDir := "", ""
 	if at := n.bootstrap(); at != defaultBroker {
@@ -222,7 +224,7 @@ func (f *devFlags) suggest(w io.Writer, n *node) {
 		dataDir = " --data-dir " + shellWord(f.dataDir)
 	}
 	third := self + " topic list" + brokers
-	if _, err := exec.LookPath("psql"); err == nil && f.settings.postgresIsPrivate(n) {
+	if _, err := exec.LookPath("psql"); err == nil && private {
 		third = fmt.Sprintf("psql \"$(%s dev%s --print-postgres-url)\" -c 'table pgbroker.topics'", self, dataDir)
 	}
 	_, _ = fmt.Fprintf(w, "try:  echo hello | %[1]s produce greetings%[2]s\n      %[1]s consume greetings%[2]s -o start -n 1\n      %[3]s\n", self, brokers, third)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +17,29 @@ func devConfig(t *testing.T, dir string, args ...string) string {
 		t.Fatalf("%v: exit code %d: %s", all, code, stderr.String())
 	}
 	return stdout.String()
+}
+
+// A look changes nothing, whatever else is asked for.
+func TestDevFreshDeletesNothingForALook(t *testing.T) {
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "log", "kept")
+	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kept, []byte("records"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	devConfig(t, dir, "--fresh")
+	if _, err := os.Stat(kept); err != nil {
+		t.Errorf("--fresh --print-config: %v", err)
+	}
+}
+
+// A wait of zero is a wait that was given: it must not fall back to the default.
+func TestDevWaitOfZeroCounts(t *testing.T) {
+	if got := devConfig(t, t.TempDir(), "--wait-postgres", "0s"); !strings.Contains(got, "postgres.wait.ms=0\n") {
+		t.Errorf("settings: %q", got)
+	}
 }
 
 // dev takes serve's flags; --set wins over dev's own flags, these over the environment, and all over dev's defaults.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pgbroker/pgbroker/internal/config"
 )
@@ -22,9 +23,9 @@ type settingFlags struct {
 	// acceptNewLogDir is serve's and dev's word that a lost log directory is known to be lost.
 	acceptNewLogDir bool
 
-	check bool          // --check
-	show  string        // --print-config: "", "set" or "all"
-	wait  time.Duration // --wait-postgres, 0 when it was not given
+	check bool        // --check
+	show  string      // --print-config: "", "set" or "all"
+	wait  *pflag.Flag // --wait-postgres, nil where a command has none
 }
 
 const settingsHelp = `Settings have Kafka's names (listeners, log.dirs, log.segment.bytes, ...) plus a
@@ -48,8 +49,12 @@ func (f *settingFlags) registerNode(cmd *cobra.Command) {
 	flags.BoolVar(&f.check, "check", false, "test settings, log directory, Postgres and its tables, then exit")
 	flags.StringVar(&f.show, "print-config", "", "print the settings that were given (or =all) and exit")
 	flags.Lookup("print-config").NoOptDefVal = "set"
-	flags.DurationVar(&f.wait, "wait-postgres", 0, "how long to wait for Postgres (postgres.wait.ms, 30s)")
+	flags.Duration("wait-postgres", 30*time.Second, "how long to wait for Postgres (postgres.wait.ms)")
+	f.wait = flags.Lookup("wait-postgres")
 }
+
+// onlyLooks reports whether the command was asked to show or check something and to change nothing.
+func (f *settingFlags) onlyLooks() bool { return f.check || f.show != "" }
 
 // run runs a broker, or only does what --print-config or --check ask for.
 func (f *settingFlags) run(cmd *cobra.Command, cfg *config.Config, log *slog.Logger, started func(*node)) error {
@@ -67,8 +72,12 @@ func (f *settingFlags) run(cmd *cobra.Command, cfg *config.Config, log *slog.Log
 // load reads the settings. extra settings win over all others; warnings go to log.
 func (f *settingFlags) load(log *slog.Logger, extra ...string) (*config.Config, error) {
 	set := append(slices.Clone(f.set), extra...)
-	if f.wait > 0 {
-		set = append(set, fmt.Sprintf("postgres.wait.ms=%d", f.wait.Milliseconds()))
+	if f.wait != nil && f.wait.Changed {
+		wait, err := time.ParseDuration(f.wait.Value.String())
+		if err != nil {
+			return nil, usagef("--wait-postgres %s: %w", f.wait.Value, err)
+		}
+		set = append(set, fmt.Sprintf("postgres.wait.ms=%d", wait.Milliseconds()))
 	}
 	cfg, warnings, err := config.Load(config.Sources{File: f.file, Read: os.ReadFile, Env: os.Environ(), Set: set})
 	if err != nil {
@@ -105,12 +114,6 @@ func printConfig(w io.Writer, cfg *config.Config, all bool) {
 		}
 		_, _ = fmt.Fprintf(w, "%s=%s\n", e.Name, value)
 	}
-}
-
-// postgresIsPrivate reports whether dev started the Postgres itself.
-func (f *settingFlags) postgresIsPrivate(n *node) bool {
-	given, err := f.load(quietLogger())
-	return err == nil && given.String("postgres.url") == ""
 }
 
 // quietLogger drops what was logged already.
