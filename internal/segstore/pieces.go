@@ -76,6 +76,14 @@ func (r *records) add(s *segment, off, n int64) error {
 // Len is the number of bytes.
 func (r *records) Len() int { return int(r.n) }
 
+// Memory is all bytes if they were read into memory in one piece, else nil; valid until Release.
+func (r *records) Memory() []byte {
+	if len(r.pieces) != 1 {
+		return nil
+	}
+	return r.pieces[0].mem
+}
+
 // AppendTo copies all bytes to the end of buf.
 func (r *records) AppendTo(buf []byte) ([]byte, error) {
 	for _, p := range r.pieces {

@@ -164,3 +164,35 @@ func TestPayloadsOfDeadConnections(t *testing.T) {
 		}
 	})
 }
+
+// memoryData is a payload that lies in memory.
+type memoryData struct{ testPayload }
+
+func (p *memoryData) Memory() []byte { return p.data }
+
+// What lies in memory leaves between its neighbours without a write of its own; one that is not as long as it says is
+// not trusted.
+func TestPayloadInMemory(t *testing.T) {
+	alone := func() { t.Error("written apart from its neighbours") }
+	one, two := &memoryData{testPayload{data: pattern(40<<10, 1), onWrite: alone}}, &memoryData{testPayload{data: pattern(20<<10, 2), onWrite: alone}}
+	lying := &memoryData{testPayload{data: pattern(40<<10, 3), claim: 50 << 10}}
+	ts := startServer(t, Limits{}, bodies(
+		[]Part{{Bytes: []byte("head")}, {Payload: one}, {Bytes: []byte("middle")}, {Payload: two}, {Bytes: []byte("end")}},
+		[]Part{{Payload: lying}}))
+	c := ts.dial()
+	c.send(requestFrame(1, nil, fetch())...)
+	_, rest := c.reply()
+	if want := bytes.Join([][]byte{{0}, []byte("head"), one.data, []byte("middle"), two.data, []byte("end")}, nil); !bytes.Equal(rest, want) {
+		t.Errorf("got %d bytes, want %d", len(rest), len(want))
+	}
+	c.send(requestFrame(2, nil, fetch())...)
+	if _, _, err := c.tryReply(); err == nil {
+		t.Error("a payload that lies about its length was answered")
+	}
+	ts.seen.await(t, "both requests", func(r *recorder) bool { return len(r.requests) == 2 })
+	for i, p := range []*memoryData{one, two, lying} {
+		if n := p.releases(); n != 1 {
+			t.Errorf("payload %d was released %d times", i, n)
+		}
+	}
+}

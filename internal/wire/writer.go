@@ -122,6 +122,8 @@ func (c *Conn) send(segments []segment) error {
 			pieces = append(pieces, s.buf.b)
 		case s.payload == nil:
 			pieces = append(pieces, s.bytes)
+		case s.memory() != nil:
+			pieces = append(pieces, s.memory())
 		case s.length <= copyBelow:
 			buf := getBuffer(s.length)
 			b, err := s.payload.AppendTo(buf.b)
@@ -149,6 +151,19 @@ func (c *Conn) send(segments []segment) error {
 		}
 	}
 	return c.writePieces(&pieces)
+}
+
+// memory is where all bytes of a payload lie, or nil.
+func (s *segment) memory() []byte {
+	p, ok := s.payload.(memoryPayload)
+	if !ok {
+		return nil
+	}
+	b := p.Memory()
+	if len(b) != s.length {
+		return nil
+	}
+	return b
 }
 
 // writePieces sends with one writev where the system has it.
