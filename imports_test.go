@@ -18,17 +18,18 @@ const module = "github.com/pgbroker/pgbroker/"
 
 // mayImport is the import table of docs/architecture.md: who may import which of our rooms. Direct imports count.
 var mayImport = map[string][]string{
-	"cmd/pgbroker":            {"internal/broker", "internal/config", "internal/embedpg", "internal/logtool", "internal/meta", "internal/ops", "internal/segstore", "internal/segstore/vfs"},
-	"internal/broker":         {"internal/wire", "internal/coordinator", "internal/segstore", "internal/segstore/vfs", "internal/meta", "internal/config"},
-	"internal/coordinator":    {"internal/meta"},
+	"cmd/pgbroker":            {"internal/broker", "internal/config", "internal/embedpg", "internal/logtool", "internal/meta", "internal/ops", "internal/seededbug", "internal/segstore", "internal/segstore/vfs"},
+	"internal/broker":         {"internal/wire", "internal/coordinator", "internal/segstore", "internal/segstore/vfs", "internal/meta", "internal/config", "internal/seededbug"},
+	"internal/coordinator":    {"internal/meta", "internal/seededbug"},
 	"internal/config":         {},
 	"internal/embedpg":        {},
 	"internal/embedpg/pgtest": {"internal/embedpg"},
 	"internal/logtool":        {"internal/segstore/vfs"}, // a second opinion: never segstore itself
-	"internal/meta":           {"migrations"},
+	"internal/meta":           {"migrations", "internal/seededbug"},
 	"internal/meta/metatest":  {"internal/meta"},
 	"internal/ops":            {},
-	"internal/segstore":       {"internal/segstore/vfs"},
+	"internal/seededbug":      {},
+	"internal/segstore":       {"internal/segstore/vfs", "internal/seededbug"},
 	"internal/segstore/vfs":   {},
 	"internal/wire":           {},
 	"migrations":              {},
@@ -37,6 +38,7 @@ var mayImport = map[string][]string{
 	"test/system":             {},
 	"test/serve":              {},
 	"test/docs":               {},
+	"test/seeded":             {},
 	"test/stress":             {},
 	"test/root":               {},
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/pgbroker/pgbroker/internal/config"
 	"github.com/pgbroker/pgbroker/internal/meta"
 	"github.com/pgbroker/pgbroker/internal/ops"
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 	"github.com/pgbroker/pgbroker/internal/segstore"
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
@@ -46,6 +47,9 @@ type node struct {
 // runNode starts a broker, prints the ready line, calls started, and serves until ctx ends.
 func runNode(ctx context.Context, cfg *config.Config, flags settingFlags, log *slog.Logger, stdout io.Writer, started func(*node)) error {
 	n := &node{cfg: cfg, log: log, began: time.Now(), acceptNewLogDir: flags.acceptNewLogDir}
+	if seededbug.Built {
+		log.Error("THIS BUILD HAS SEEDED BUGS AND LOSES DATA: it is for tests only", "bug", seededbug.Active())
+	}
 	if err := n.start(ctx); err != nil {
 		n.abandon()
 		if ctx.Err() != nil {

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 // buildVersion is set by the linker (-X main.buildVersion=...); "" leaves it to the Go toolchain's stamp.
@@ -20,12 +23,15 @@ type versionInfo struct {
 	Modified bool   `json:"modified"`           // the work tree had changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+	Seeded   bool   `json:"seededBugs,omitempty"` // a test build that has faults on purpose
+	Bug      string `json:"seededBug,omitempty"`  // the one that is turned on
 }
 
 func (versionInfo) resourceName() string { return "version/pgbroker" }
 
 func readVersion() versionInfo {
-	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Seeded: seededbug.Built, Bug: string(seededbug.Active())}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
@@ -94,6 +100,9 @@ It does not contact a broker.`,
 						fmt.Fprintf(w, " (%s, %s)", revision, v.Time)
 					}
 					fmt.Fprintf(w, " %s %s\n", v.Go, v.Platform)
+					if v.Seeded {
+						fmt.Fprintf(w, "This build has SEEDED BUGS and is for tests only; turned on: %s\n", cmp.Or(v.Bug, "none"))
+					}
 				},
 			}.write(cmd.OutOrStdout(), g.output)
 		},

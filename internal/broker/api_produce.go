@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pgbroker/pgbroker/internal/coordinator"
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 	"github.com/pgbroker/pgbroker/internal/segstore"
 	"github.com/pgbroker/pgbroker/internal/wire"
 )
@@ -184,6 +185,9 @@ func (c *produceCall) appendBatch(t *topic, records []byte, out *kmsg.ProduceRes
 	}
 	if req.Version < 7 && batch.Attributes&attrCodec == codecZstd {
 		return w, errCompression
+	}
+	if seededbug.On(seededbug.AckBeforeAppend) {
+		return produceWait{partition: p, lead: lead, out: out}, appendLate(lead, batch, out)
 	}
 	done, err := lead.log.AppendLeader(batch, lead.row.Term)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 // lastEpoch is the highest epoch a producer writes under; its marker has one more. Then it gets another producer id.
@@ -65,7 +66,7 @@ func (t *txn) judge(who TxnID, fenced error) error {
 // hear refuses a late request of an old client: its epoch cannot tell one transaction from the next. It comes after
 // judge.
 func (t *txn) hear(role int, connection uint64, oldClient bool) error {
-	if oldClient && connection < t.newest[role] {
+	if oldClient && connection < t.newest[role] && !seededbug.On(seededbug.LateOldClient) {
 		return ErrStaleConnection
 	}
 	t.newest[role] = max(t.newest[role], connection)
@@ -106,6 +107,9 @@ func (t *txn) judgeEnd(r *EndTxnRequest, open bool) verdict {
 	if !t.exists() || r.ProducerID != row.ProducerID {
 		return verdict{err: ErrProducerMapping}
 	}
+	if seededbug.On(seededbug.AcceptStaleEndTxn) {
+		r.Epoch = max(r.Epoch, row.Epoch)
+	}
 	if r.Epoch != row.Epoch {
 		again := bump && r.Epoch == row.LastEpoch && r.Epoch == row.DecidedEpoch && r.Epoch == row.Epoch-1 &&
 			row.DecidedProducerID == row.ProducerID && row.Outcome != meta.OutcomeNone
@@ -126,12 +130,14 @@ func (t *txn) judgeEnd(r *EndTxnRequest, open bool) verdict {
 		return verdict{decide: true}
 	case decided && !bump && row.Outcome == outcome:
 		return verdict{}
-	case decided && !bump:
+	case decided && !bump && !seededbug.On(seededbug.EndOfNothing):
 		return verdict{err: ErrTxnState}
 	case !t.known:
 		return verdict{decide: true}
 	case bump && !r.Commit:
 		return verdict{decide: true}
+	case seededbug.On(seededbug.EndOfNothing):
+		return verdict{}
 	}
 	return verdict{err: ErrTxnState}
 }
@@ -220,7 +226,7 @@ func (t *txn) decision(by decider, commit bool, list []meta.TransactionPartition
 	case !t.exists():
 		row.ProducerID, row.Epoch, row.LastEpoch = newID, 0, -1
 		return row
-	case by == byEnd:
+	case by == byEnd, by == byBroker && seededbug.On(seededbug.ReaperKeepsEpoch):
 		row.MarkerEpoch = row.Epoch
 		return row
 	case row.Epoch >= lastEpoch:
@@ -231,7 +237,7 @@ func (t *txn) decision(by decider, commit bool, list []meta.TransactionPartition
 	row.LastEpoch = row.Epoch
 	row.Epoch++
 	row.MarkerEpoch = row.Epoch
-	if by == byInit {
+	if by == byInit && !seededbug.On(seededbug.InitKeepsLastEpoch) {
 		row.LastEpoch = -1
 	}
 	return row

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 // submitTxn hands a call to the shard of its transactional id.
@@ -138,7 +139,11 @@ func (g *Groups) storeTxnOffsets(r TxnCommitRequest, reply CommitReply, done fun
 	}
 	s := g.shards[meta.ShardOf(r.ID)]
 	c.run = func(_ time.Time, x *txnEntry) {
-		s.beginTxn(x, func(now time.Time) {
+		begin := s.beginTxn
+		if seededbug.On(seededbug.OffsetsBesideEnd) {
+			begin = s.later
+		}
+		begin(x, func(now time.Time) {
 			s.storePending(now, x, c, &r, reply, settle, func() { done(reply) })
 		})
 	}

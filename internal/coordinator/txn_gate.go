@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 // txnGate keeps Produce and the operations of one transactional id apart: a Produce holds it shared from its check to
@@ -45,7 +47,7 @@ func (g *Groups) BeginProduce(ctx context.Context, id string) (*ProduceTxn, erro
 		case gate.lost:
 			gate.mu.Unlock()
 			return nil, ErrNotCoordinator
-		case wait == nil:
+		case wait == nil || seededbug.On(seededbug.ProduceDuringEnd):
 			gate.readers++
 			gate.mu.Unlock()
 			return &ProduceTxn{gate}, nil
@@ -101,7 +103,7 @@ func (p *ProduceTxn) End() {
 func (g *txnGate) lock(f func()) {
 	g.mu.Lock()
 	g.alone = make(chan struct{})
-	if g.readers > 0 {
+	if g.readers > 0 && !seededbug.On(seededbug.ProduceDuringEnd) {
 		g.free = f
 		g.mu.Unlock()
 		return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 const (
@@ -152,7 +153,10 @@ func (s *shard) decideTxn(now time.Time, d *deciding) {
 		return
 	}
 	flush := both(d.list, d.x.row.Partitions)
-	if len(flush) == 0 {
+	if seededbug.On(seededbug.ForgetPreviousMarkers) {
+		flush = d.list
+	}
+	if len(flush) == 0 || seededbug.On(seededbug.DecideBeforeFlush) || seededbug.On(seededbug.AbortWithoutFlush) && !d.commit {
 		s.storeDecision(now, d)
 		return
 	}
@@ -182,6 +186,9 @@ func (s *shard) storeDecision(now time.Time, d *deciding) {
 	}
 	if d.open() || d.by == byEnd || d.by == byEndBump {
 		x.ending = outcomeOf(d.commit)
+	}
+	if seededbug.On(seededbug.MarkersBeforeDecision) {
+		s.logs.End((&txn{row: row}).markers(s.term), func(error) {})
 	}
 	o := &op{shard: s.id, deadline: now.Add(s.timeout), change: change{transactions: []meta.TransactionRow{row}}}
 	if len(x.pending) > 0 {
@@ -232,6 +239,13 @@ func (s *shard) decided(now time.Time, d *deciding, row *meta.TransactionRow, er
 // not meet what this one has left open.
 func (s *shard) mark(now time.Time, d *deciding) {
 	if len(d.x.row.Partitions) == 0 {
+		d.call.answer(d.done)
+		s.finishTxn(now, d.x)
+		return
+	}
+	if seededbug.On(seededbug.AnswerBeforeMarkers) {
+		late := d.x.markers(s.term)
+		time.AfterFunc(seededbug.Late, func() { s.logs.End(late, func(error) {}) })
 		d.call.answer(d.done)
 		s.finishTxn(now, d.x)
 		return
@@ -290,7 +304,7 @@ func (s *shard) loadTxns(now time.Time, rows meta.ShardRows) {
 		s.txns[row.ID] = x
 	}
 	for _, p := range rows.Pending {
-		if x := s.txns[p.ID]; x != nil {
+		if x := s.txns[p.ID]; x != nil && !seededbug.On(seededbug.LosePendingOffsets) {
 			x.pending[groupPartition{p.Group, TopicPartition{p.TopicID, p.Partition}}] = p
 		}
 	}

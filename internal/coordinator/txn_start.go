@@ -6,16 +6,19 @@ import (
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 // RecoverTxns comes after Load, while Run runs and before anybody is served: it writes the markers that stored
 // decisions lack, and with fence it then aborts what is open and raises every epoch, since a power cut may have taken
 // acknowledged records back. What is undecided stays open otherwise, until its client or its timeout ends it.
 func (g *Groups) RecoverTxns(ctx context.Context, fence bool) error {
-	if err := g.eachTxn(ctx, (*shard).finishDecision); err != nil {
+	if seededbug.On(seededbug.ServeBeforeMarkers) {
+		time.AfterFunc(seededbug.Late, func() { _ = g.eachTxn(context.Background(), (*shard).finishDecision) })
+	} else if err := g.eachTxn(ctx, (*shard).finishDecision); err != nil {
 		return err
 	}
-	if fence {
+	if fence && !seededbug.On(seededbug.NoFenceAfterPowerCut) || seededbug.On(seededbug.AbortUndecided) {
 		if err := g.eachTxn(ctx, (*shard).fenceTxn); err != nil {
 			return err
 		}
@@ -94,6 +97,9 @@ func (s *shard) reapTxns(now time.Time) {
 			}
 		}, func(open bool) bool {
 			began := x.began()
+			if seededbug.On(seededbug.ReapWithoutLooking) {
+				return true
+			}
 			if open && !began.IsZero() && time.Since(began) >= x.row.Timeout {
 				s.log.Info("a transaction timed out and is aborted", "transactional_id", x.id, "producer_id", x.row.ProducerID, "timeout", x.row.Timeout)
 				return true

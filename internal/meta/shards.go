@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 // sqlShardsGuard takes all guards in ascending order and moves their seq. Unless every one of them holds it fails with
@@ -48,11 +50,12 @@ func (p *Postgres) CommitShards(ctx context.Context, owner int32, changes []Shar
 		return fmt.Errorf("commit shards: %w", err)
 	}
 	rows := collectShardRows(changes)
+	guard, guards := seededGuard(sqlShardGuard), seededGuard(sqlShardsGuard)
 	err := p.batch(ctx, p.durable, func(b *pgx.Batch) {
 		if c := changes[0]; len(changes) == 1 {
-			b.Queue(sqlShardGuard, owner, c.Shard, c.Term, c.Seq)
+			b.Queue(guard, owner, c.Shard, c.Term, c.Seq)
 		} else {
-			b.Queue(sqlShardsGuard, owner,
+			b.Queue(guards, owner,
 				column(changes, func(c *ShardChange) int16 { return c.Shard }),
 				column(changes, func(c *ShardChange) int32 { return c.Term }),
 				column(changes, func(c *ShardChange) int64 { return c.Seq }))
@@ -122,7 +125,11 @@ func (p *Postgres) ResolveShards(ctx context.Context, owner int32, changes []Sha
 	var out []Resolved
 	err := p.tx(ctx, p.durable, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
 		out = make([]Resolved, 0, len(changes))
-		stored, err := readShards(ctx, tx, sqlShardsLock, column(changes, func(c *ShardChange) int16 { return c.Shard }))
+		lock := sqlShardsLock
+		if seededbug.On(seededbug.ReadBackWithoutLock) {
+			lock = sqlShardsRead
+		}
+		stored, err := readShards(ctx, tx, lock, column(changes, func(c *ShardChange) int16 { return c.Shard }))
 		if err != nil {
 			return err
 		}
@@ -156,6 +163,12 @@ func ResolveSeq(c ShardChange, stored int64) Resolved {
 	r := Resolved{Shard: c.Shard, Seq: stored, TookEffect: stored == c.Seq+1}
 	if stored <= c.Seq {
 		r.Seq = c.Seq + 2
+	}
+	if seededbug.On(seededbug.ResolveMovesSeq) {
+		r.Seq = stored + 1
+	}
+	if seededbug.On(seededbug.SeqNotRaised) {
+		r.Seq = stored
 	}
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
 
@@ -172,7 +173,7 @@ func (l *Log) writeLocked(raw []byte, h *BatchHeader, cfg *LogConfig, now time.T
 		l.writer = f
 	}
 	l.idle = false
-	if _, err := l.writer.WriteAt(raw, seg.size); err != nil {
+	if _, err := l.writer.WriteAt(raw, seg.size); err != nil && !(seededbug.On(seededbug.SwallowENOSPC) && isFull(err)) {
 		if terr := l.writer.Truncate(seg.size); terr != nil {
 			return l.fail(errors.Join(err, terr))
 		}

@@ -1,5 +1,7 @@
 package segstore
 
+import "github.com/pgbroker/pgbroker/internal/seededbug"
+
 // OpenTransaction is a transaction that has records in a log and no marker yet. Whoever decides about it names it by
 // its first offset: an old-protocol producer keeps its epoch, so producer id and epoch are the same for its next one.
 type OpenTransaction struct {
@@ -49,6 +51,9 @@ func (l *Log) EndTransaction(e Ending, term int32) (bool, error) {
 	now := l.store.now()
 	b := buildMarker(e.ProducerID, e.MarkerEpoch, e.Commit, e.CoordinatorTerm, now.UnixMilli())
 	l.mu.Lock()
+	if open, ok := l.OpenTransaction(e.ProducerID); ok && seededbug.On(seededbug.IgnoreFirstOffset) {
+		e.FirstOffset = open.FirstOffset
+	}
 	if p := l.producers.byID[e.ProducerID]; p == nil || p.txnFirst != e.FirstOffset || e.FirstOffset < 0 {
 		err := l.writable()
 		l.mu.Unlock()

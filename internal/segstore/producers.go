@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 // windowSize is how many of a producer's last batches are recognised as
@@ -195,6 +197,9 @@ func (s *producers) firstOpen(otherwise int64) int64 {
 func (s *producers) stable(high int64) int64 {
 	s.txns = slices.DeleteFunc(s.txns, func(t txnSpan) bool { return t.marker >= 0 && t.marker < high })
 	if len(s.txns) > 0 {
+		if seededbug.On(seededbug.LSOOffByOne) {
+			return min(high, s.txns[0].first+1)
+		}
 		return min(high, s.txns[0].first)
 	}
 	return high

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 // deletedDir and keptDir are directories that are no longer logs; -future is
@@ -43,7 +46,9 @@ func (s *Store) Recover(ctx context.Context, config func(topic string, id TopicI
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := l.load(); err != nil {
+		if seededbug.On(seededbug.ServeBeforeRecovery) {
+			l.loadLater()
+		} else if err := l.load(); err != nil {
 			l.segments = []*segment{newSegment(l.dir, 0, s.now(), 0)}
 			l.fail(err)
 			l.tell()
@@ -178,6 +183,9 @@ func (l *Log) load() error {
 	point, known := s.points[l.name()]
 	start, cleaned := s.starts[l.name()], s.cleaned[l.name()]
 	s.fileMu.Unlock()
+	if seededbug.On(seededbug.CutBelowRecoveryPoint) {
+		point = 0
+	}
 	r := recovery{log: l, point: point, start: start, cleaned: cleaned, clean: s.cleanOK && known}
 	if err := r.run(); err != nil {
 		return err
@@ -185,6 +193,12 @@ func (l *Log) load() error {
 	l.producers, l.terms, l.segments = r.producers, r.terms, r.segments
 	l.start, l.end = r.start, r.end
 	l.durable, l.high, l.stable = l.end, l.start, l.start
+	if seededbug.On(seededbug.ReuseOffsets) {
+		l.end = max(l.start, l.end-1)
+	}
+	if seededbug.On(seededbug.LoseDedupWindow) {
+		l.producers.expire(math.MaxInt64)
+	}
 	if l.saved = (savedEnd{-1, -1}); r.asSaved && !r.changed {
 		l.saved = savedEnd{l.segments[len(l.segments)-1].base, l.end}
 	}
