@@ -38,6 +38,8 @@ var mayImport = map[string][]string{
 	"test/system":             {},
 	"test/serve":              {},
 	"test/docs":               {},
+	"test/soak":               {},
+	"test/torture":            {},
 	"test/seeded":             {},
 	"test/stress":             {},
 	"test/root":               {},
@@ -49,8 +51,8 @@ var only = []struct {
 	rooms   []string
 }{
 	{"github.com/twmb/franz-go/pkg/kmsg", []string{"internal/wire", "internal/broker", "cmd/pgbroker"}},
-	{"github.com/twmb/franz-go/pkg/kgo", []string{"cmd/pgbroker", "bench"}},
-	{"github.com/twmb/franz-go/pkg/kadm", []string{"cmd/pgbroker", "bench"}},
+	{"github.com/twmb/franz-go/pkg/kgo", []string{"cmd/pgbroker", "bench", "test/harness"}},
+	{"github.com/twmb/franz-go/pkg/kadm", []string{"cmd/pgbroker", "bench", "test/harness"}},
 	{"github.com/jackc/pgx", []string{"internal/meta"}},
 	{"github.com/golang-migrate", []string{"internal/meta"}},
 	{"github.com/spf13/cobra", []string{"cmd/pgbroker"}},

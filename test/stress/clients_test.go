@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // newClient makes a client that is closed with the test at the latest.
@@ -41,13 +43,13 @@ func produce(ctx context.Context, t *testing.T, bootstrap string, l *ledger, pro
 		case <-ctx.Done():
 			continue
 		}
-		m := message{uint32(producer), uint64(number)}
-		r := &kgo.Record{Topic: topics[random.IntN(len(topics))], Value: makeValue(producer, number, 100+random.IntN(8<<10))}
+		m := harness.Message{Producer: uint32(producer), Number: uint64(number)}
+		r := &kgo.Record{Topic: topics[random.IntN(len(topics))], Value: harness.MakeValue(producer, number, 100+random.IntN(8<<10))}
 		client.Produce(context.Background(), r, func(r *kgo.Record, err error) {
 			if err != nil {
-				l.fail(fmt.Errorf("producer %d gave record %d for %s-%d up: %w", producer, m.number, r.Topic, r.Partition, err))
+				l.Fail(fmt.Errorf("producer %d gave record %d for %s-%d up: %w", producer, m.Number, r.Topic, r.Partition, err))
 			} else {
-				l.ack(r, m)
+				l.Ack(r, m)
 			}
 			<-answered
 		})
@@ -56,7 +58,7 @@ func produce(ctx context.Context, t *testing.T, bootstrap string, l *ledger, pro
 	flushing, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := client.Flush(flushing); err != nil {
-		l.fail(fmt.Errorf("producer %d: %w", producer, err))
+		l.Fail(fmt.Errorf("producer %d: %w", producer, err))
 	}
 }
 
@@ -65,7 +67,7 @@ func produceAnywhere(ctx context.Context, t *testing.T, bootstrap string, topics
 	client := newClient(t, bootstrap, kgo.UnknownTopicRetries(2), kgo.RecordDeliveryTimeout(3*time.Second), kgo.MaxBufferedRecords(100))
 	defer client.Close()
 	for number := int64(0); ctx.Err() == nil; number++ {
-		r := &kgo.Record{Topic: topics[random.IntN(len(topics))], Value: makeValue(1000, number, 1000)}
+		r := &kgo.Record{Topic: topics[random.IntN(len(topics))], Value: harness.MakeValue(1000, number, 1000)}
 		client.TryProduce(ctx, r, nil)
 		time.Sleep(2 * time.Millisecond)
 	}
@@ -80,8 +82,8 @@ func consume(ctx context.Context, t *testing.T, bootstrap string, l *ledger, gro
 	for ctx.Err() == nil {
 		fetches := client.PollRecords(ctx, 500)
 		fetches.EachRecord(func(r *kgo.Record) {
-			if _, err := parseValue(r.Value); err != nil {
-				l.fail(fmt.Errorf("group %s read %s-%d offset %d: %w", group, r.Topic, r.Partition, r.Offset, err))
+			if _, err := harness.ParseValue(r.Value); err != nil {
+				l.Fail(fmt.Errorf("group %s read %s-%d offset %d: %w", group, r.Topic, r.Partition, r.Offset, err))
 			}
 		})
 		if records := fetches.Records(); len(records) > 0 {
@@ -91,7 +93,7 @@ func consume(ctx context.Context, t *testing.T, bootstrap string, l *ledger, gro
 			if err == nil {
 				fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 					if n := len(p.Records); n > 0 {
-						l.committed(groupPartition{group, partition{p.Topic, p.Partition}}, p.Records[n-1].Offset+1)
+						l.committed(groupPartition{group, harness.Partition{Topic: p.Topic, Number: p.Partition}}, p.Records[n-1].Offset+1)
 					}
 				})
 			}
@@ -123,11 +125,13 @@ func watchCommits(ctx context.Context, t *testing.T, bootstrap string, l *ledger
 
 func checkCommits(l *ledger, group string, got kadm.OffsetResponses, acked, last map[groupPartition]int64) {
 	now := map[groupPartition]int64{}
-	got.Each(func(o kadm.OffsetResponse) { now[groupPartition{group, partition{o.Topic, o.Partition}}] = o.At })
+	got.Each(func(o kadm.OffsetResponse) {
+		now[groupPartition{group, harness.Partition{Topic: o.Topic, Number: o.Partition}}] = o.At
+	})
 	for _, known := range []map[groupPartition]int64{acked, last} {
 		for p, offset := range known {
 			if at, ok := now[p]; p.group == group && (!ok || at < offset) {
-				l.fail(fmt.Errorf("group %s has committed %d (%v) for %s-%d, after %d was acknowledged or seen", group, at, ok, p.topic, p.number, offset))
+				l.Fail(fmt.Errorf("group %s has committed %d (%v) for %s-%d, after %d was acknowledged or seen", group, at, ok, p.Topic, p.Number, offset))
 			}
 		}
 	}
@@ -215,7 +219,7 @@ func (a *administrator) deleteRecords(ctx context.Context, topic string) error {
 	ends.Each(func(e kadm.ListedOffset) {
 		s, _ := starts.Lookup(e.Topic, e.Partition)
 		if to := (s.Offset + e.Offset) / 2; asked == nil && to > s.Offset && a.random.IntN(2) == 0 {
-			a.ledger.deleting(partition{topic, e.Partition}, to)
+			a.ledger.deleting(harness.Partition{Topic: topic, Number: e.Partition}, to)
 			asked.AddOffset(topic, e.Partition, to, -1)
 		}
 	})
@@ -226,10 +230,10 @@ func (a *administrator) deleteRecords(ctx context.Context, topic string) error {
 	answers.Each(func(r kadm.DeleteRecordsResponse) {
 		want, _ := asked.Lookup(r.Topic, r.Partition)
 		if r.Err == nil && r.LowWatermark < want.At {
-			a.ledger.fail(fmt.Errorf("DeleteRecords of %s-%d to %d was answered with %d", r.Topic, r.Partition, want.At, r.LowWatermark))
+			a.ledger.Fail(fmt.Errorf("DeleteRecords of %s-%d to %d was answered with %d", r.Topic, r.Partition, want.At, r.LowWatermark))
 		}
 		if errors.Is(r.Err, kerr.UnknownServerError) {
-			a.ledger.fail(fmt.Errorf("DeleteRecords of %s-%d: %w", r.Topic, r.Partition, r.Err))
+			a.ledger.Fail(fmt.Errorf("DeleteRecords of %s-%d: %w", r.Topic, r.Partition, r.Err))
 		}
 	})
 	return err

@@ -48,7 +48,7 @@ type storm struct {
 	seed    uint64
 	lasts   time.Duration
 	pg      *embedpg.Server
-	broker  *broker
+	broker  *harness.Broker
 	proxy   *proxy
 	ledger  *ledger
 	admin   *administrator
@@ -66,12 +66,10 @@ func newStorm(t *testing.T, seed uint64, durability string) *storm {
 	s.pg = pgtest.Server(t)
 	port := harness.FreePort(t)
 	s.proxy = newProxy(t, port)
-	s.broker = newBroker(t, s.pg.URL("postgres"), port, s.proxy.port(), "durability="+durability, "group.initial.rebalance.delay.ms=0",
+	s.broker = harness.NewBroker(t, harness.BrokerOptions{Postgres: s.pg.URL("postgres"), Port: port, Advertised: s.proxy.port(), Set: []string{"durability=" + durability, "group.initial.rebalance.delay.ms=0",
 		"log.retention.check.interval.ms=1000", "log.flush.offset.checkpoint.interval.ms=1000", "auto.create.topics.enable=false",
-		"group.min.session.timeout.ms=500")
-	if err := s.broker.start(); err != nil {
-		t.Fatalf("%v\n%s", err, harness.Tail(s.broker.log.String(), 30))
-	}
+		"group.min.session.timeout.ms=500"}})
+	s.broker.MustStart()
 	for i := range 4 {
 		s.passing = append(s.passing, fmt.Sprintf("passing-%d", i))
 	}
@@ -136,7 +134,7 @@ func (s *storm) run() {
 	checking, cancel := context.WithTimeout(s.t.Context(), checkLimit)
 	defer cancel()
 	s.ledger.verify(checking, s.t, s.bootstrap(), append(append([]string{}, s.keep...), s.trim...), map[string]bool{s.trim[0]: true, s.trim[1]: true})
-	for i, err := range s.ledger.failed {
+	for i, err := range s.ledger.Failed() {
 		if s.t.Error(err); i == 10 {
 			break
 		}
@@ -162,16 +160,14 @@ func (s *storm) wreck(ctx context.Context) map[string]int {
 		case "cut":
 			done["connections"] += s.proxy.cut(random, 0.5)
 		case "kill":
-			s.broker.kill()
-			if err := s.broker.start(); err != nil {
-				s.t.Fatalf("start after kill -9: %v\n%s", err, harness.Tail(s.broker.log.String(), 30))
-			}
+			s.broker.Kill()
+			s.broker.MustStart()
 		case "crash":
 			s.crashPostgres(time.Duration(random.IntN(1500)) * time.Millisecond)
 		}
 		done[kind]++
-		if s.broker.dead() {
-			s.t.Fatalf("the broker ended after a %s\n%s", kind, harness.Tail(s.broker.log.String(), 30))
+		if s.broker.Dead() {
+			s.t.Fatalf("the broker ended after a %s\n%s", kind, harness.Tail(s.broker.Log.String(), 30))
 		}
 	}
 	return done
@@ -192,15 +188,12 @@ func (s *storm) crashPostgres(away time.Duration) {
 
 // awaitGroups waits until the groups have committed all that was acknowledged.
 func (s *storm) awaitGroups() {
-	want := map[partition]int64{}
-	s.ledger.mu.Lock()
-	for at := range s.ledger.acked {
-		if strings.HasPrefix(at.topic, "keep-") {
-			p := partition{at.topic, at.partition}
-			want[p] = max(want[p], at.offset+1)
+	want := map[harness.Partition]int64{}
+	for at := range s.ledger.Acked() {
+		if strings.HasPrefix(at.Topic, "keep-") {
+			want[at.Partition] = max(want[at.Partition], at.Offset+1)
 		}
 	}
-	s.ledger.mu.Unlock()
 	deadline := time.Now().Add(checkLimit)
 	for time.Now().Before(deadline) {
 		behind := 0
@@ -223,7 +216,7 @@ func (s *storm) awaitGroups() {
 // checkLog wants no line in the broker's log that speaks of a defect.
 func (s *storm) checkLog() {
 	for _, text := range []string{"panic", "UNKNOWN_SERVER_ERROR", "answered twice", `"level":"ERROR"`} {
-		for _, line := range s.broker.logLines(text) {
+		for _, line := range s.broker.LogLines(text) {
 			s.t.Errorf("the broker's log: %s", line)
 		}
 	}
@@ -247,7 +240,7 @@ func (s *storm) checkLeaks() {
 			s.t.Errorf("%s is %v when nobody is connected", name, v)
 		}
 	}
-	if held := s.broker.deletedFiles(); len(held) > 0 {
+	if held := s.broker.DeletedFiles(); len(held) > 0 {
 		s.t.Errorf("deleted files are held open: %v", held)
 	}
 	s.t.Logf("goroutines %v, files %v", after["go_goroutines"], after["process_open_fds"])
@@ -257,7 +250,7 @@ func (s *storm) checkLeaks() {
 func (s *storm) settled() map[string]float64 {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		m, err := s.broker.metrics()
+		m, err := s.broker.Metrics()
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -265,7 +258,7 @@ func (s *storm) settled() map[string]float64 {
 		for name, v := range m {
 			busy = busy || v != 0 && strings.HasPrefix(name, "pgbroker_limit_used")
 		}
-		if (!busy && len(s.broker.deletedFiles()) == 0) || time.Now().After(deadline) {
+		if (!busy && len(s.broker.DeletedFiles()) == 0) || time.Now().After(deadline) {
 			return m
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -1,0 +1,9 @@
+package stress
+
+import (
+	"testing"
+
+	"github.com/pgbroker/pgbroker/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
