@@ -133,6 +133,10 @@ func (n *node) openDirectory() (err error) {
 			BytesPerSecond: n.cfg.Float("log.cleaner.io.max.bytes.per.second"),
 			Backoff:        n.cfg.Duration("log.cleaner.backoff.ms"),
 		},
+		Space: segstore.SpaceOptions{
+			WarnPercent: n.cfg.Int("log.disk.usage.warn.percent"),
+			StopPercent: n.cfg.Int("log.disk.usage.stop.percent"),
+		},
 	})
 	if errors.Is(err, segstore.ErrDirInUse) {
 		return fmt.Errorf("log.dirs: %s is in use by another process; stop it, or give this one a directory of its own", n.dir)

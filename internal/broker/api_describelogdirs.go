@@ -20,7 +20,7 @@ func (b *Broker) handleDescribeLogDirs(_ context.Context, r *wire.Request, done 
 	resp := req.ResponseKind().(*kmsg.DescribeLogDirsResponse)
 	dir := kmsg.NewDescribeLogDirsResponseDir()
 	dir.Dir = b.dir
-	total, free, _, err := b.segments.Usage()
+	total, free, err := b.segments.Usage()
 	if err != nil {
 		b.log.Error("the space of the log directory could not be read", "err", err)
 		dir.ErrorCode = codeOf(segstore.ErrStorage)

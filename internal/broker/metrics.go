@@ -144,6 +144,8 @@ var (
 	seriesBrokers     = gauge("kafka_brokers", "Live brokers.")
 	seriesBroker      = gauge("kafka_broker_info", "Always 1, for each broker.", "id", "address")
 	seriesDisk        = gauge("pgbroker_disk_bytes", "The file system of the log directory, and the logs in it.", "dir", "kind")
+	seriesDiskFull    = gauge("pgbroker_disk_full", "1 while appends are refused for lack of space.", "dir")
+	seriesDiskRefused = counter("pgbroker_disk_full_rejections_total", "Batches refused for lack of space.", "dir")
 	seriesPurgatory   = gauge("kafka_server_delayedoperationpurgatory_purgatorysize", "Requests that wait.", "delayedOperation")
 	seriesDropped     = gauge("pgbroker_metrics_dropped_series", "Partitions without series of their own, because there are too many.")
 )
@@ -203,14 +205,17 @@ func (m *metrics) collectBrokers(out sink, cat *catalog) {
 }
 
 func (m *metrics) collectDisk(out sink) {
-	total, free, logs, err := m.broker.segments.Usage()
-	if err != nil {
-		m.broker.log.Debug("the space of the log directory could not be read", "err", err)
-		return
+	dir, space := m.broker.dir, m.broker.segments.Space()
+	out.put(seriesDisk, float64(space.Total), dir, "total")
+	out.put(seriesDisk, float64(space.Free), dir, "free")
+	out.put(seriesDisk, float64(m.broker.segments.Size()), dir, "log")
+	out.put(seriesDisk, float64(space.Reserve), dir, "reserve")
+	full := 0.0
+	if space.Full {
+		full = 1
 	}
-	out.put(seriesDisk, float64(total), m.broker.dir, "total")
-	out.put(seriesDisk, float64(free), m.broker.dir, "free")
-	out.put(seriesDisk, float64(logs), m.broker.dir, "log")
+	out.put(seriesDiskFull, full, dir)
+	out.put(seriesDiskRefused, float64(space.Refused), dir)
 }
 
 // countedSeries are the names of counted, with a topic and without.

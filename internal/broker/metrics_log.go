@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pgbroker/pgbroker/internal/segstore"
 )
 
 // LogMetrics observes the log directory (segstore.Observer). It is made before the directory is opened.
@@ -16,6 +18,7 @@ type LogMetrics struct {
 	seconds  prometheus.Histogram
 	failures prometheus.Counter
 	unsynced prometheus.Counter
+	faults   *prometheus.CounterVec
 }
 
 // NewLogMetrics registers the series of one log directory; reg may be nil.
@@ -29,9 +32,16 @@ func NewLogMetrics(reg prometheus.Registerer, dir string) *LogMetrics {
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "pgbroker_log_failures_total", Help: "Logs that failed for good."}),
 		unsynced: prometheus.NewCounter(prometheus.CounterOpts{Name: "pgbroker_fsync_errors_total", Help: "Shared syncs that returned an error."}),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pgbroker_disk_errors_total", Help: "Calls on the log directory that failed, by what was wrong.",
+			ConstLabels: prometheus.Labels{"dir": dir},
+		}, []string{"kind"}),
+	}
+	for _, kind := range segstore.FaultKinds { // a rate needs the zero before the first one
+		m.faults.WithLabelValues(string(kind))
 	}
 	if reg != nil {
-		reg.MustRegister(m.seconds, m.failures, m.unsynced, m)
+		reg.MustRegister(m.seconds, m.failures, m.unsynced, m.faults, m)
 	}
 	return m
 }
@@ -44,6 +54,9 @@ func (m *LogMetrics) Flushed(took time.Duration, _ int, err error) {
 		m.unsynced.Inc()
 	}
 }
+
+// DiskFault counts a call on the disk that failed, final for its log or not.
+func (m *LogMetrics) DiskFault(kind segstore.FaultKind) { m.faults.WithLabelValues(string(kind)).Inc() }
 
 // Failed counts a log that failed for good.
 func (m *LogMetrics) Failed(string, int32, error) { m.failures.Inc() }

@@ -154,6 +154,7 @@ func (c *Config) crossCheck() []error {
 		{"group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"},
 		{"group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"},
 		{"log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"},
+		{"log.disk.usage.warn.percent", "log.disk.usage.stop.percent"},
 	} {
 		if low, high := c.Int64(pair[0]), c.Int64(pair[1]); low > high {
 			complain("%s=%d: must not be above %s=%d", pair[0], low, pair[1], high)

@@ -113,6 +113,10 @@ var ourProperties = []Property{
 	{Name: "postgres.wait.ms", Type: Long, Default: "30000", Min: at(0), Scope: ScopeBroker, Doc: "How long a start waits for Postgres before it fails."},
 	{Name: "durability", Type: String, Default: "strict", Valid: []string{"strict", "relaxed"}, Scope: ScopeBroker,
 		Doc: "What an answer promises: strict survives a power cut, relaxed a kill of the broker."},
+	{Name: "log.disk.usage.warn.percent", Type: Int, Default: "85", Min: at(1), Max: at(100), Scope: ScopeBroker, ReadOnly: true,
+		Doc: "Use of the log directory's file system, as df shows it, from which the log warns once."},
+	{Name: "log.disk.usage.stop.percent", Type: Int, Default: "95", Min: at(1), Max: at(100), Scope: ScopeBroker, ReadOnly: true,
+		Doc: "Use of the log directory's file system, as df shows it, from which produced batches are refused with KAFKA_STORAGE_ERROR, which clients retry. At least 64 MiB stay free, or a tenth of a smaller file system; 100 refuses nothing until a write finds no space."},
 	{Name: "http.listen", Type: String, Default: "127.0.0.1:9404", Scope: ScopeBroker, check: checkHostPort,
 		Doc: "Address of probes and metrics; empty for none."},
 }

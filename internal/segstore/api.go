@@ -110,6 +110,7 @@ type Options struct {
 	CheckpointEvery time.Duration // recovery points, log starts (log.flush.offset.checkpoint.interval.ms)
 	ProducerExpiry  time.Duration // producer.id.expiration.ms
 	Cleaner         CleanerOptions
+	Space           SpaceOptions
 }
 
 // CleanerOptions are the log.cleaner.* settings; the zero value compacts nothing.
@@ -124,6 +125,7 @@ type CleanerOptions struct {
 type Observer interface {
 	Flushed(took time.Duration, logs int, err error) // one shared fsync round
 	Failed(topic string, partition int32, err error) // a log failed for good
+	DiskFault(FaultKind)                             // a call on the disk failed, final or not
 	Cleaned(CleanResult)                             // a log was compacted, or could not be
 	Dirtiest(ratio float64, uncleanable int)         // the cleaner looked: the largest dirty share, logs it gave up on
 }

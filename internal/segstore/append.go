@@ -3,7 +3,6 @@ package segstore
 import (
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/seededbug"
@@ -51,6 +50,9 @@ func (l *Log) leaderLocked(b *Batch, term int32, cfg *LogConfig, now time.Time) 
 		if err := p.check(&b.BatchHeader); err != nil {
 			return Appended{}, err
 		}
+	}
+	if err := l.store.space.take(len(b.Raw)); err != nil {
+		return Appended{}, err
 	}
 	if cfg.LogAppendTime {
 		b.stampTime(true, now.UnixMilli())
@@ -152,6 +154,9 @@ func (l *Log) followerLocked(batches []byte, cfg *LogConfig, now time.Time) (n i
 	if h.BaseOffset < l.end || h.Term < l.terms.last() {
 		return 0, fmt.Errorf("%w: offset %d term %d after %d term %d", ErrNotContiguous, h.BaseOffset, h.Term, l.end, l.terms.last())
 	}
+	if err := l.store.space.take(n); err != nil {
+		return 0, err
+	}
 	return n, l.writeLocked(batches[:n], &h, cfg, now)
 }
 
@@ -186,17 +191,15 @@ func (l *Log) writeLocked(raw []byte, h *BatchHeader, cfg *LogConfig, now time.T
 // ioError sorts errors of the writer: a full disk and a lack of descriptors
 // pass, everything else is final.
 func (l *Log) ioError(op string, err error) error {
+	l.store.faults.note(op, l, err)
 	switch {
 	case isFull(err):
+		l.store.space.refuse()
 		return fmt.Errorf("%w: %s: %w", ErrFull, op, err)
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+	case isShort(err):
 		return fmt.Errorf("%w: %s: %w", ErrStorage, op, err)
 	}
 	return l.fail(err)
-}
-
-func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // publishLocked takes a written batch into memory and moves the end.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"syscall"
 	"time"
 )
 
@@ -130,7 +129,7 @@ func (c *cleaner) clean(ctx context.Context, d *dirtiness) error {
 	case err == nil:
 		r.result.To = to
 		log.Debug("compacted", "offset", to, "read", r.result.Read, "written", r.result.Written)
-	case isFull(err), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+	case isFull(err), errors.Is(err, ErrFull), isShort(err):
 		c.rest[l] = c.store.now().Add(cleanRetry)
 		log.Warn("not compacted for now", "err", err)
 	default:

@@ -343,6 +343,8 @@ type recordedCleans struct {
 	dirtiest float64
 }
 
+func (*recordedCleans) DiskFault(FaultKind) {}
+
 func (*recordedCleans) Flushed(time.Duration, int, error) {}
 func (*recordedCleans) Failed(string, int32, error)       {}
 func (r *recordedCleans) Cleaned(c CleanResult)           { r.list = append(r.list, c) }

@@ -28,6 +28,14 @@ func (l *Log) replace(old []*segment, buf []byte) (*replacement, error) {
 	if err := l.replaceable(old); err != nil {
 		return nil, err
 	}
+	var most int64
+	for _, seg := range old {
+		size, _ := seg.shape()
+		most += size
+	}
+	if err := l.store.space.fits(most); err != nil {
+		return nil, err
+	}
 	first, last := old[0], old[len(old)-1]
 	seg := newSegment(l.dir, first.base, first.created, 0)
 	last.mu.RLock()

@@ -56,7 +56,7 @@ func (s *Store) checkpoint(ctx context.Context) error {
 		}
 		if err := l.secure(); err != nil {
 			if l.usable() == nil {
-				s.log.Warn("recovery point did not move", "topic", l.topic, "partition", l.partition, "err", err)
+				s.faults.note("checkpoint", l, err) // the recovery point stays where it is
 			}
 			continue
 		}
@@ -164,7 +164,7 @@ func (s *Store) retain(ctx context.Context) {
 			return
 		}
 		if err := l.retain(now); err != nil && l.usable() == nil {
-			s.log.Warn("old segments were not deleted", "topic", l.topic, "partition", l.partition, "err", err)
+			s.faults.note("retention", l, err)
 		}
 		if s.opts.ProducerExpiry > 0 {
 			l.mu.Lock()

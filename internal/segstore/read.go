@@ -33,6 +33,7 @@ func (l *Log) Read(from int64, max int, upTo Bound, minOne bool) (Records, error
 			return nil, l.wrap("read", cause)
 		}
 		if !errors.Is(err, ErrCorrupt) {
+			l.store.faults.note("read", l, err)
 			err = fmt.Errorf("%w: %w", ErrStorage, err)
 		}
 		return nil, l.wrap("read", err)

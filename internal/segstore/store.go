@@ -49,6 +49,8 @@ type Store struct {
 	indexes *indexCache
 	flusher *flusher
 	cleaner *cleaner
+	space   *space
+	faults  *faults
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -86,6 +88,8 @@ func Open(opts Options) (*Store, error) {
 	s.indexes = &indexCache{fs: s.fs, handles: s.handles}
 	s.flusher = newFlusher(s)
 	s.cleaner = newCleaner(s)
+	s.space = newSpace(s)
+	s.faults = newFaults(s)
 	if err := makeDir(s.fs, s.dir); err != nil {
 		return nil, fmt.Errorf("open %s: %w", s.dir, err)
 	}
@@ -100,10 +104,12 @@ func Open(opts Options) (*Store, error) {
 		lock.Close()
 		return nil, fmt.Errorf("open %s: %w", s.dir, err)
 	}
+	s.space.look()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.running.Go(func() { s.flusher.run(ctx) })
 	s.running.Go(func() { s.housekeep(ctx) })
+	s.running.Go(func() { s.space.run(ctx) })
 	if opts.Cleaner.Enable {
 		s.running.Go(func() { s.cleaner.run(ctx) })
 	}
@@ -140,13 +146,16 @@ func (s *Store) FlushAll() error {
 	})
 }
 
-// Usage is the capacity of the directory's file system and the bytes of our logs.
-func (s *Store) Usage() (total, free, logs int64, err error) {
+// Usage asks the file system of the directory: what may be used of it and what
+// is left, in bytes. Space has the answer of a moment ago.
+func (s *Store) Usage() (total, free int64, err error) { return s.fs.Usage(s.dir) }
+
+// Size is the bytes of the segments of all logs.
+func (s *Store) Size() (sum int64) {
 	for _, l := range s.Logs() {
-		logs += l.Size()
+		sum += l.Size()
 	}
-	total, free, err = s.fs.Usage(s.dir)
-	return total, free, logs, err
+	return sum
 }
 
 // Close flushes, writes checkpoints and snapshots and, if clean,

@@ -76,7 +76,7 @@ func (OS) SyncDir(path string) error {
 // Lock takes an exclusive lock that ends with the process.
 func (OS) Lock(path string) (io.Closer, error) { return lockOS(path) }
 
-// Usage is the capacity of the file system that holds path, in bytes.
+// Usage is what a process that is not root may use of the file system that holds path, and what is left of it.
 func (OS) Usage(path string) (total, free int64, err error) { return usageOS(path) }
 
 // osFile adds the calls that os.File lacks. fd stays valid until Close.

@@ -71,5 +71,10 @@ func usageOS(path string) (total, free int64, err error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, 0, &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
+	unit := st.Frsize
+	if unit == 0 {
+		unit = st.Bsize
+	}
+	used := int64(st.Blocks) - int64(st.Bfree)
+	return (used + int64(st.Bavail)) * unit, int64(st.Bavail) * unit, nil
 }

@@ -37,5 +37,6 @@ func usageOS(path string) (total, free int64, err error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, 0, &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	return int64(st.Blocks) * int64(st.Bsize), int64(st.Bavail) * int64(st.Bsize), nil
+	used := int64(st.Blocks) - int64(st.Bfree)
+	return (used + int64(st.Bavail)) * int64(st.Bsize), int64(st.Bavail) * int64(st.Bsize), nil
 }

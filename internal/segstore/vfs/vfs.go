@@ -51,6 +51,7 @@ type FS interface {
 	SyncDir(path string) error
 	// Lock takes an exclusive lock that ends with the process; ErrLocked if another holds it.
 	Lock(path string) (io.Closer, error)
-	// Usage is the capacity of the file system that holds path, in bytes.
+	// Usage is the file system that holds path, in bytes: what may be used by a
+	// process that is not root (as df counts its Use%), and what is left of it.
 	Usage(path string) (total, free int64, err error)
 }
