@@ -37,8 +37,8 @@ type fetchCall struct {
 	parked  bool // waiting for a wake
 	parks   int  // how often it began to wait
 	ended   bool
-	expired bool // max_wait is over, or the broker stops
-	cancels []func()
+	expired bool              // max_wait is over, or the broker stops
+	waiters []segstore.Waiter // of the wait in progress
 	timer   *time.Timer
 	unhook  func() bool // from the connection's context
 }
@@ -127,7 +127,7 @@ func (c *fetchCall) try() {
 // watch asks every partition to wake the call when its bound moves. A wake may come before watch returns, and the call
 // may even wait again by then; park tells for which wait this is.
 func (c *fetchCall) watch(results []fetchResult, park int) {
-	cancels, wake := make([]func(), 0, len(results)), c.wake
+	waiters, wake := make([]segstore.Waiter, len(results)), c.wake
 	for i := range results {
 		r := &results[i]
 		if r.watch == nil {
@@ -137,23 +137,27 @@ func (c *fetchCall) watch(results []fetchResult, park int) {
 		if c.upTo == segstore.BoundStable {
 			next = r.offsets.Stable + 1
 		}
-		cancels = append(cancels, r.watch.Watch(c.upTo, next, wake))
+		r.watch.WatchWith(&waiters[i], c.upTo, next, wake)
 	}
 	c.mu.Lock()
 	if c.parked && c.parks == park {
-		c.cancels = cancels
-		cancels = nil
+		c.waiters = waiters
+		waiters = nil
 	}
 	c.mu.Unlock()
-	for _, cancel := range cancels {
-		cancel()
+	cancelAll(waiters)
+}
+
+func cancelAll(waiters []segstore.Waiter) {
+	for i := range waiters {
+		waiters[i].Cancel()
 	}
 }
 
 // wake starts the next read, away from the goroutine that appended.
 func (c *fetchCall) wake() {
-	if cancels, ok := c.unpark(); ok {
-		go c.resume(cancels)
+	if waiters, ok := c.unpark(); ok {
+		go c.resume(waiters)
 	}
 }
 
@@ -163,27 +167,25 @@ func (c *fetchCall) expire() {
 	c.mu.Lock()
 	c.expired = true
 	c.mu.Unlock()
-	if cancels, ok := c.unpark(); ok {
-		c.resume(cancels)
+	if waiters, ok := c.unpark(); ok {
+		c.resume(waiters)
 	}
 }
 
 // unpark says whether the call was waiting, and what it waited on; it is no longer waiting.
-func (c *fetchCall) unpark() (cancels []func(), ok bool) {
+func (c *fetchCall) unpark() (waiters []segstore.Waiter, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.parked || c.ended {
 		return nil, false
 	}
 	c.parked = false
-	cancels, c.cancels = c.cancels, nil
-	return cancels, true
+	waiters, c.waiters = c.waiters, nil
+	return waiters, true
 }
 
-func (c *fetchCall) resume(cancels []func()) {
-	for _, cancel := range cancels {
-		cancel()
-	}
+func (c *fetchCall) resume(waiters []segstore.Waiter) {
+	cancelAll(waiters)
 	c.try()
 }
 

@@ -15,6 +15,12 @@ import (
 //	  · preferred replica i32 (v11) · records bytes · tags (v12) ] · tags ] · tags
 func encodeFetch(version int16, sessionID int32, upTo segstore.Bound, results []fetchResult) []wire.Part {
 	e := fetchEncoder{version: version, flexible: version >= 12, readCommitted: upTo == segstore.BoundStable}
+	size := 32
+	for i := range results {
+		size += 96 + len(results[i].part.name) + 17*len(results[i].aborted)
+	}
+	e.buf = make([]byte, 0, size) // enough but for what is rare
+	e.parts = make([]wire.Part, 0, 2*len(results)+1)
 	e.int32(0)
 	if version >= 7 {
 		e.int16(0)
@@ -63,7 +69,8 @@ type fetchEncoder struct {
 	version       int16
 	flexible      bool
 	readCommitted bool
-	buf           []byte
+	buf           []byte // all bytes but the records
+	start         int    // what of it is in no part yet
 	parts         []wire.Part
 }
 
@@ -146,8 +153,8 @@ func (e *fetchEncoder) records(r segstore.Records) {
 		r.Release()
 		return
 	}
-	e.parts = append(e.parts, wire.Part{Bytes: e.buf}, wire.Part{Payload: r})
-	e.buf = nil
+	e.cut()
+	e.parts = append(e.parts, wire.Part{Payload: r})
 }
 
 // partitionTags: 0 diverging epoch, 1 current leader.
@@ -174,6 +181,15 @@ func (e *fetchEncoder) partitionTags(r *fetchResult) {
 	}
 }
 
+// cut makes a part of the bytes since the last one. It stays as it is should buf grow into other memory.
+func (e *fetchEncoder) cut() {
+	e.parts = append(e.parts, wire.Part{Bytes: e.buf[e.start:len(e.buf):len(e.buf)]})
+	e.start = len(e.buf)
+}
+
 func (e *fetchEncoder) finish() []wire.Part {
-	return append(e.parts, wire.Part{Bytes: e.buf})
+	if len(e.buf) > e.start {
+		e.cut()
+	}
+	return e.parts
 }

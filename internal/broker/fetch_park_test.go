@@ -28,10 +28,10 @@ func TestFetchWokenWhileItRegisters(t *testing.T) {
 		eventually(t, "the fetch to wait again", func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.parked && c.cancels != nil
+			return c.parked && c.waiters != nil
 		})
 		c.mu.Lock()
-		watches := len(c.cancels)
+		watches := len(c.waiters)
 		c.mu.Unlock()
 		if watches != 1 {
 			t.Errorf("the fetch of one partition holds %d watches", watches)

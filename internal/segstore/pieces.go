@@ -21,6 +21,14 @@ type Records interface {
 	Release()
 }
 
+// noRecords is what a read at the bound gives: most reads of a long poll.
+type noRecords struct{}
+
+func (noRecords) Len() int                            { return 0 }
+func (noRecords) AppendTo(buf []byte) ([]byte, error) { return buf, nil }
+func (noRecords) WriteTo(io.Writer) (int64, error)    { return 0, nil }
+func (noRecords) Release()                            {}
+
 // smallPiece is up to how many bytes are read into memory at once: below it a
 // sendfile call costs more than the copy.
 const smallPiece = 64 << 10

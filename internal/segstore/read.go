@@ -20,6 +20,9 @@ func (l *Log) Read(from int64, max int, upTo Bound, minOne bool) (Records, error
 		if err := w.open(upTo); err != nil {
 			return nil, l.wrap("read", err)
 		}
+		if w.from >= w.bound {
+			return noRecords{}, nil
+		}
 		r := newRecords(l.store.handles)
 		err := w.collect(r)
 		if err == nil {

@@ -2,8 +2,10 @@ package segstore
 
 import "container/heap"
 
-// waiter is one Watch that has not fired.
-type waiter struct {
+// Waiter is one wait for an offset of a log. It is the caller's memory, so that a fetch of many partitions gets all of
+// its waiters at once; it may not move until it has fired or Cancel returned, and serves one Watch.
+type Waiter struct {
+	log    *Log // nil: never registered
 	offset int64
 	wake   func()
 	kind   Bound
@@ -11,7 +13,7 @@ type waiter struct {
 }
 
 // waiters is a heap of one kind, the lowest offset first.
-type waiters []*waiter
+type waiters []*Waiter
 
 func (w waiters) Len() int           { return len(w) }
 func (w waiters) Less(i, j int) bool { return w[i].offset < w[j].offset }
@@ -22,8 +24,8 @@ func (w waiters) Swap(i, j int) {
 
 // Push is for container/heap.
 func (w *waiters) Push(x any) {
-	x.(*waiter).place = len(*w)
-	*w = append(*w, x.(*waiter))
+	x.(*Waiter).place = len(*w)
+	*w = append(*w, x.(*Waiter))
 }
 
 // Pop is for container/heap.
@@ -41,21 +43,34 @@ func (w *waiters) Pop() any {
 // returns, if that holds already. cancel is idempotent; after it wake may still
 // be running, but will not begin.
 func (l *Log) Watch(kind Bound, offset int64, wake func()) (cancel func()) {
+	w := new(Waiter)
+	l.WatchWith(w, kind, offset, wake)
+	return w.Cancel
+}
+
+// WatchWith is Watch with the caller's waiter, which has not been used before.
+func (l *Log) WatchWith(w *Waiter, kind Bound, offset int64, wake func()) {
 	l.pos.Lock()
 	if l.boundLocked(kind) >= offset || l.err != nil || l.closed {
 		l.pos.Unlock()
 		wake()
-		return func() {}
+		return
 	}
-	w := &waiter{offset: offset, wake: wake, kind: kind}
+	*w = Waiter{log: l, offset: offset, wake: wake, kind: kind}
 	heap.Push(&l.waiting[kind], w)
 	l.pos.Unlock()
-	return func() {
-		l.pos.Lock()
-		defer l.pos.Unlock()
-		if w.place >= 0 {
-			heap.Remove(&l.waiting[kind], w.place)
-		}
+}
+
+// Cancel ends the wait, if it has not ended. wake may still be running after
+// it, but will not begin.
+func (w *Waiter) Cancel() {
+	if w.log == nil {
+		return
+	}
+	w.log.pos.Lock()
+	defer w.log.pos.Unlock()
+	if w.place >= 0 {
+		heap.Remove(&w.log.waiting[w.kind], w.place)
 	}
 }
 
@@ -74,7 +89,7 @@ func (l *Log) boundLocked(kind Bound) int64 {
 
 // pending is what others have to be told once the caller holds no lock.
 type pending struct {
-	waiters []*waiter
+	waiters []*Waiter
 	failed  error // the log failed for good
 	moved   bool  // End or Durable moved
 }
@@ -87,7 +102,7 @@ func (l *Log) noteLocked() {
 		h := &l.waiting[kind]
 		at := l.boundLocked(Bound(kind))
 		for len(*h) > 0 && (over || (*h)[0].offset <= at) {
-			l.pending.waiters = append(l.pending.waiters, heap.Pop(h).(*waiter))
+			l.pending.waiters = append(l.pending.waiters, heap.Pop(h).(*Waiter))
 		}
 	}
 }
