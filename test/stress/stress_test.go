@@ -49,7 +49,7 @@ type storm struct {
 	lasts   time.Duration
 	pg      *embedpg.Server
 	broker  *harness.Broker
-	proxy   *proxy
+	proxy   *harness.Proxy
 	ledger  *ledger
 	admin   *administrator
 	keep    []string // topics that lose nothing
@@ -65,8 +65,8 @@ func newStorm(t *testing.T, seed uint64, durability string) *storm {
 	}
 	s.pg = pgtest.Server(t)
 	port := harness.FreePort(t)
-	s.proxy = newProxy(t, port)
-	s.broker = harness.NewBroker(t, harness.BrokerOptions{Postgres: s.pg.URL("postgres"), Port: port, Advertised: s.proxy.port(), Set: []string{"durability=" + durability, "group.initial.rebalance.delay.ms=0",
+	s.proxy = harness.NewProxy(t, port)
+	s.broker = harness.NewBroker(t, harness.BrokerOptions{Postgres: s.pg.URL("postgres"), Port: port, Advertised: s.proxy.Port(), Set: []string{"durability=" + durability, "group.initial.rebalance.delay.ms=0",
 		"log.retention.check.interval.ms=1000", "log.flush.offset.checkpoint.interval.ms=1000", "auto.create.topics.enable=false",
 		"group.min.session.timeout.ms=500"}})
 	s.broker.MustStart()
@@ -80,7 +80,7 @@ func newStorm(t *testing.T, seed uint64, durability string) *storm {
 }
 
 // bootstrap is where clients connect: the proxy.
-func (s *storm) bootstrap() string { return "127.0.0.1:" + strconv.Itoa(s.proxy.port()) }
+func (s *storm) bootstrap() string { return "127.0.0.1:" + strconv.Itoa(s.proxy.Port()) }
 
 // random is a source of its own for each purpose, so that none depends on another's timing.
 func (s *storm) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, purpose)) }
@@ -158,7 +158,7 @@ func (s *storm) wreck(ctx context.Context) map[string]int {
 		kind := kinds[i%len(kinds)]
 		switch kind {
 		case "cut":
-			done["connections"] += s.proxy.cut(random, 0.5)
+			done["connections"] += s.proxy.CutShare(random, 0.5)
 		case "kill":
 			s.broker.Kill()
 			s.broker.MustStart()
