@@ -24,8 +24,8 @@ const logExample = `  pgbroker log verify /var/lib/pgbroker
   pgbroker log dump /var/lib/pgbroker/orders-0 --from 4000 --to 4100 -o jsonl`
 
 func newLogCmd(g *globals) *cobra.Command {
-	return newNounCmd("log", "Print and verify the files of a log directory", logLong, logExample,
-		newLogDumpCmd(g), newLogVerifyCmd(g))
+	return newNounCmd("log", "Print, verify, repair, export and import log directories", logLong, logExample,
+		newLogDumpCmd(g), newLogVerifyCmd(g), newLogRepairCmd(g))
 }
 
 // jsonStream writes the items of a document one by one, so that memory does not grow with their number.

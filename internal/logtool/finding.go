@@ -61,6 +61,7 @@ type reporter struct {
 	inFile  int
 	left    map[Severity]int // findings of it that were not told
 	err     error            // of tell; nothing is told after it
+	tellAll bool             // nothing is left out
 }
 
 // report notes a finding; a position below 0 is none.
@@ -70,7 +71,7 @@ func (r *reporter) report(severity Severity, file string, position int64, format
 		r.file, r.inFile = file, 0
 	}
 	r.inFile++
-	if r.inFile > findingsPerFile {
+	if r.inFile > findingsPerFile && !r.tellAll {
 		if r.left == nil {
 			r.left = map[Severity]int{}
 		}

@@ -29,11 +29,7 @@ type VerifyOptions struct {
 // Verify checks a directory and gives tell each finding; an error of tell ends it. The error says that the directory could
 // not be read; that files in it cannot be read is a finding. It changes nothing, and works beside a running broker.
 func Verify(ctx context.Context, o VerifyOptions, tell func(Finding) error) (Summary, error) {
-	if o.ProducerExpiry == 0 {
-		o.ProducerExpiry = 24 * time.Hour
-	}
-	v := &verifier{opts: o, fs: o.FS, dir: filepath.Clean(o.Dir), reporter: reporter{tell: tell}, records: newRecordReader(),
-		ids: map[topicID]string{}, names: map[string]topicID{}, dirs: map[idPartition]string{}, logs: map[partition]*logState{}}
+	v := newVerifier(o, tell)
 	defer v.records.close()
 	if isPartitionDir(v.fs, v.dir) {
 		v.only = filepath.Base(v.dir)
@@ -50,6 +46,14 @@ func Verify(ctx context.Context, o VerifyOptions, tell func(Finding) error) (Sum
 	return v.summary, nil
 }
 
+func newVerifier(o VerifyOptions, tell func(Finding) error) *verifier {
+	if o.ProducerExpiry == 0 {
+		o.ProducerExpiry = 24 * time.Hour
+	}
+	return &verifier{opts: o, fs: o.FS, dir: filepath.Clean(o.Dir), reporter: reporter{tell: tell}, records: newRecordReader(),
+		ids: map[topicID]string{}, names: map[string]topicID{}, dirs: map[idPartition]string{}, logs: map[partition]*logCheck{}}
+}
+
 type idPartition struct {
 	id    topicID
 	index int32
@@ -62,6 +66,7 @@ type verifier struct {
 	fs   vfs.FS
 	dir  string
 	only string // the one partition's directory, "" all
+	held bool   // the caller holds the directory's lock
 
 	live, clean bool
 	points      map[partition]offsetLine // recovery points
@@ -76,7 +81,8 @@ type verifier struct {
 	ids     map[topicID]string // topic by id
 	names   map[string]topicID
 	dirs    map[idPartition]string
-	logs    map[partition]*logState
+	logs    map[partition]*logCheck
+	damages []damage
 
 	toldRecords, toldBytes int64
 }
@@ -102,8 +108,10 @@ func (v *verifier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.live, err = InUse(v.fs, v.dir); err != nil {
-		return err
+	if !v.held {
+		if v.live, err = InUse(v.fs, v.dir); err != nil {
+			return err
+		}
 	}
 	v.summary.Live = v.live
 	v.readTop()
@@ -161,8 +169,9 @@ func (v *verifier) partition(ctx context.Context, dir string, p partition) error
 	if err := c.run(ctx); err != nil {
 		return err
 	}
-	v.logs[p] = &c.logState
+	v.logs[p] = c
 	v.checkOffsets(c)
+	c.forget()
 	return nil
 }
 

@@ -26,6 +26,7 @@ type logCheck struct {
 	terms     []termLine // as the batches have them
 	producers producerTable
 	snapshots []int64 // still to be compared, in order
+	gaveUp    bool    // a repair put batches without records in the place of damaged ones
 	lost      bool    // a fault hides batches: what is recomputed from here on counts no more
 }
 
@@ -38,8 +39,8 @@ func newLogCheck(v *verifier, dir string, p partition, files partitionFiles) *lo
 	return c
 }
 
-// compacted says that batches may be missing, so that what they meant cannot be recomputed.
-func (c *logCheck) compacted() bool { return c.gapsBelow > 0 }
+// compacted says that batches may be missing, by compaction or a repair, so that what they meant cannot be recomputed.
+func (c *logCheck) compacted() bool { return c.gapsBelow > 0 || c.gaveUp }
 
 func (c *logCheck) path(file string) string { return filepath.Join(c.v.dir, file) }
 
@@ -94,12 +95,13 @@ func (c *logCheck) segment(ctx context.Context, i int) (goOn bool, err error) {
 	}
 	if err != nil {
 		c.v.reportErr(Error, file, err)
+		c.damaged(damageUnreadable, i, 0, -1)
 		c.lost = true
 		return true, nil
 	}
 	defer r.close()
 	defer func() { c.v.summary.Bytes += r.at; c.v.progress() }()
-	if i > 0 && !c.joins(s, file) {
+	if i > 0 && !c.joins(i, file) {
 		return false, nil
 	}
 	x := newIndexCheck(c, i, r.size)
@@ -142,17 +144,20 @@ func (c *logCheck) segment(ctx context.Context, i int) (goOn bool, err error) {
 	return true, nil
 }
 
-// joins checks that segment s begins where the log has come to; false ends the log here.
-func (c *logCheck) joins(s segmentFiles, file string) bool {
+// joins checks that segment i begins where the log has come to; false ends the log here.
+func (c *logCheck) joins(i int, file string) bool {
+	s := c.files.segments[i]
 	switch {
 	case s.base < c.end:
 		c.v.report(Error, file, 0, "begins at offset %d, but the segment before ends at %d", s.base, c.end)
+		c.damaged(damageOverlap, i, 0, s.base)
 	case s.base > c.end && s.base > c.gapsBelow && !c.lost:
 		severity := c.v.mild(s.base <= c.point)
 		c.v.report(severity, file, 0, "offsets %d to %d are missing before it", c.end, s.base-1)
 		if severity == Warning {
 			return false // the next start cuts it off
 		}
+		c.damaged(damageGap, i, 0, s.base)
 		c.lost = true
 	}
 	c.end = max(c.end, s.base)
@@ -182,6 +187,7 @@ func (c *logCheck) accept(i int, file string, b *batch, raw []byte, err error) v
 		return batchGood
 	case !errors.As(err, &f):
 		c.v.reportErr(Error, file, err)
+		c.damaged(damageUnreadable, i, b.position, -1)
 		c.lost = true
 		return batchLast
 	}
@@ -190,11 +196,12 @@ func (c *logCheck) accept(i int, file string, b *batch, raw []byte, err error) v
 	if severity == Warning {
 		return batchCut
 	}
+	c.damaged(damageBatch, i, f.position, -1)
 	c.lost = true
 	if err != nil {
 		return batchLast
 	}
-	c.end = max(c.end, b.last()+1)
+	c.end = max(c.end, min(b.last()+1, c.limitOf(i))) // its header may be what is wrong
 	return batchSkipped
 }
 
@@ -217,8 +224,10 @@ func (c *logCheck) batch(i int, file string, b *batch, raw []byte) {
 	switch {
 	case b.base > c.end && b.base > c.gapsBelow && !c.lost && b.position == 0:
 		complain(Error, "first batch begins at offset %d, the file's name says %d", b.base, s.base)
+		c.damaged(damageGap, i, 0, b.base)
 	case b.base > c.end && b.base > c.gapsBelow && !c.lost:
 		complain(Error, "offsets %d to %d are missing (right only in a compacted topic)", c.end, b.base-1)
+		c.damaged(damageGap, i, b.position, b.base)
 	}
 	if b.last()-s.base > math.MaxInt32 {
 		complain(Error, "last offset %d is too far from the segment's base for its indexes", b.last())
@@ -239,6 +248,10 @@ func (c *logCheck) batch(i int, file string, b *batch, raw []byte) {
 		complain(Error, "producer id %d has epoch %d and sequence %d", b.producer, b.epoch, b.sequence)
 	}
 	ctl, err := c.content(b, raw)
+	if b.fillsHole() && b.base >= c.gapsBelow {
+		complain(Warning, "offsets %d to %d hold no records: a repair gave them up", b.base, b.last())
+		c.gaveUp, c.producers.thinned, err = true, true, nil
+	}
 	if err != nil {
 		complain(Error, "%v", err)
 	}

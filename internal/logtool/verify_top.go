@@ -124,6 +124,7 @@ func (v *verifier) checkOffsets(c *logCheck) {
 		v.report(Warning, recoveryPointName, -1, "%s is missing after a clean stop", c.name)
 	case ok && point.offset > c.end:
 		v.report(Error, recoveryPointName, point.line, "%s was durable up to %d, but the log ends at %d", c.name, point.offset, c.end)
+		c.damaged(damageShort, len(c.files.segments), 0, point.offset)
 	case ok && v.clean && point.offset != c.end:
 		v.report(Error, recoveryPointName, point.line, "%s has its recovery point at %d after a clean stop, but the log ends at %d", c.name, point.offset, c.end)
 	}
