@@ -11,6 +11,7 @@ type op struct {
 	shard    int16
 	change   change
 	deadline time.Time     // not begun after it; the caller has its error then
+	durable  bool          // waits for the disk whatever the mode; set by submit
 	solo     bool          // shares no transaction, because one it was part of was refused
 	done     func(e error) // nil: stored. Called once, by the committer
 	also     []part        // of other shards, in the same transaction
@@ -21,6 +22,19 @@ type op struct {
 	next    *group
 	replies []reply
 	call    *call
+}
+
+// ofTxn says whether the decision is about a transactional id.
+func (o *op) ofTxn() bool { return o.change.ofTxn() }
+
+// needsDisk says whether losing the decision would break more than freshness, even where commits are relaxed: fencing
+// (epochs of members and producers), or the wholeness of a transaction.
+func (o *op) needsDisk() bool {
+	needs := o.change.needsDisk()
+	for i := range o.also {
+		needs = needs || o.also[i].change.needsDisk()
+	}
+	return needs
 }
 
 // part is what a decision changes in another shard.
@@ -53,7 +67,7 @@ func newRowSet() *rowSet {
 }
 
 func (s *rowSet) add(c *change) {
-	if len(c.transactions)+len(c.held)+len(c.deletedTransactions)+len(c.pending)+len(c.endedPending) > 0 {
+	if c.ofTxn() {
 		s.transactions = append(s.transactions, c)
 	}
 	for _, g := range c.deletedGroups {

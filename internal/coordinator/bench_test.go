@@ -14,7 +14,10 @@ import (
 type acceptingStore struct{}
 
 func (acceptingStore) CommitShards(context.Context, int32, []meta.ShardChange) error { return nil }
-func (acceptingStore) ResolveShards(context.Context, int32, []meta.ShardChange) ([]meta.Resolved, error) {
+func (acceptingStore) CommitShardsRelaxed(context.Context, int32, []meta.ShardChange) error {
+	return nil
+}
+func (acceptingStore) ResolveShards(context.Context, int32, []meta.Resolve) ([]meta.Resolved, error) {
 	return nil, nil
 }
 func (acceptingStore) LoadShards(context.Context, int32, []meta.Shard) (map[int16]meta.ShardRows, error) {

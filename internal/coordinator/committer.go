@@ -14,12 +14,13 @@ import (
 // Store is what the coordinator needs of meta.ShardStore.
 type Store interface {
 	CommitShards(ctx context.Context, owner int32, changes []meta.ShardChange) error
-	ResolveShards(ctx context.Context, owner int32, changes []meta.ShardChange) ([]meta.Resolved, error)
+	CommitShardsRelaxed(ctx context.Context, owner int32, changes []meta.ShardChange) error
+	ResolveShards(ctx context.Context, owner int32, shards []meta.Resolve) ([]meta.Resolved, error)
 	LoadShards(ctx context.Context, owner int32, shards []meta.Shard) (map[int16]meta.ShardRows, error)
 }
 
 const (
-	commitsAtOnce = 2      // transactions under way
+	commitsAtOnce = 2      // transactions of a class under way
 	rowsPerCommit = 20_000 // of one transaction; what is more waits for the next
 	storeCallMax  = 10 * time.Second
 	// A few commits go at once. When they keep coming, transactions are spaced out by up to 4 ms so that they share:
@@ -31,57 +32,57 @@ const (
 	longestBackoff   = 250 * time.Millisecond
 )
 
+// durability is the class of a transaction.
+type durability int
+
+const (
+	durable durability = iota
+	relaxed            // a crash of Postgres can take it back until it is settled; see unsettled
+	classes
+)
+
 // committer writes what all shards have decided, many changes to one transaction. While a transaction is under way
 // its shards' next changes gather. It never has two under way for one shard, so a shard's changes stay in order.
 type committer struct {
-	store  Store
-	owner  int32
-	log    *slog.Logger
-	health *health
-	meter  *metrics
-	fenced func() // called once, without a lock
+	store   Store
+	owner   int32
+	relaxed bool // what need not wait for the disk does not
+	log     *slog.Logger
+	health  *health
+	meter   *metrics
+	fenced  func() // called once, without a lock
+	forked  func() // the database has forgotten our terms; called without a lock, perhaps again and again
+	memory  func(ctx context.Context, shards []int16) (map[int16]meta.ShardRows, error)
+	adopt   func(shard int16, rows meta.ShardRows)
 
-	mu       sync.Mutex
-	pipes    [meta.Shards]*pipe // nil: not ours
-	inFlight int
-	backoff  time.Duration
-	notUntil time.Time // nothing is sent before
-	allowed  float64   // transactions that may start at once, as of counted
-	counted  time.Time
-	lost     bool
-	idle     []chan struct{} // closed when nothing is queued or under way
-	wake     chan struct{}   // capacity 1
-	running  sync.WaitGroup
+	mu        sync.Mutex
+	pipes     [meta.Shards]*pipe // nil: not ours
+	inFlight  [classes]int
+	repairing bool
+	closing   bool // everything is to be settled
+	backoff   time.Duration
+	notUntil  time.Time // nothing is sent before
+	allowed   float64   // transactions that may start at once, as of counted
+	counted   time.Time
+	lost      bool
+	idle      []chan struct{} // closed when nothing is queued or under way
+	wake      chan struct{}   // capacity 1
+	running   sync.WaitGroup
 }
 
 func newCommitter(store Store, owner int32, log *slog.Logger, h *health, m *metrics, fenced func()) *committer {
-	return &committer{store: store, owner: owner, log: log, health: h, meter: m, fenced: fenced,
-		allowed: commitsBurst, counted: time.Now(), wake: make(chan struct{}, 1)}
+	return &committer{store: store, owner: owner, log: log, health: h, meter: m, fenced: fenced, forked: func() {},
+		adopt: func(int16, meta.ShardRows) {}, allowed: commitsBurst, counted: time.Now(), wake: make(chan struct{}, 1)}
 }
 
 // open makes shards ours. What an earlier owner's time left is forgotten.
 func (c *committer) open(shards []meta.Shard, rows map[int16]meta.ShardRows) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lost = false
+	c.lost, c.closing = false, false
 	for _, s := range shards {
-		p := &pipe{shard: s.Shard, term: s.Term, seq: s.Seq}
-		r := rows[s.Shard]
-		for i := range r.Groups {
-			p.version = max(p.version, r.Groups[i].Version)
-		}
-		for i := range r.Members {
-			p.version = max(p.version, r.Members[i].Version)
-		}
-		for i := range r.Offsets {
-			p.version = max(p.version, r.Offsets[i].Version)
-		}
-		for i := range r.Transactions {
-			p.version = max(p.version, r.Transactions[i].Version)
-		}
-		for i := range r.Pending {
-			p.version = max(p.version, r.Pending[i].Version)
-		}
+		p := &pipe{shard: s.Shard, term: s.Term, seq: s.Seq, settled: s.Seq}
+		p.version = highestVersion(rows[s.Shard])
 		c.pipes[s.Shard] = p
 	}
 }
@@ -94,6 +95,7 @@ func (c *committer) submit(o *op) bool {
 		c.mu.Unlock()
 		return false
 	}
+	o.durable = !c.relaxed || o.needsDisk()
 	p.queue = append(p.queue, o)
 	c.mu.Unlock()
 	c.signal()
@@ -130,32 +132,41 @@ func (c *committer) sendReady(ctx context.Context) time.Duration {
 	for {
 		now := time.Now()
 		c.mu.Lock()
-		if wait := c.notUntil.Sub(now); wait > 0 {
-			c.mu.Unlock()
-			return wait
-		}
-		if c.inFlight >= commitsAtOnce {
-			c.mu.Unlock()
-			return time.Hour
-		}
-		if wait := c.paceLocked(now); wait > 0 {
-			c.mu.Unlock()
-			return wait
-		}
-		parts, late := c.takeLocked(now)
-		if len(parts) > 0 {
-			c.inFlight++
-			c.allowed--
-		}
+		start, late, wait := c.nextLocked(ctx, now)
 		c.noteIdleLocked()
 		c.mu.Unlock()
 		finish(late, ErrNotAvailable)
-		if len(parts) == 0 {
-			return time.Hour
+		if start == nil {
+			return wait
 		}
-		c.running.Add(1)
-		go c.send(ctx, parts)
+		c.running.Go(start)
 	}
+}
+
+// nextLocked is what to start now, or after how long to look again. late are decisions whose callers have given up.
+func (c *committer) nextLocked(ctx context.Context, now time.Time) (start func(), late []*op, wait time.Duration) {
+	if wait := c.notUntil.Sub(now); wait > 0 {
+		return nil, nil, wait
+	}
+	if pipes := c.takeBrokenLocked(); len(pipes) > 0 {
+		return func() { c.repair(ctx, pipes) }, nil, 0
+	}
+	for class := range classes {
+		if c.inFlight[class] >= commitsAtOnce || class == relaxed && !c.relaxed {
+			continue
+		}
+		if wait := c.paceLocked(now); wait > 0 {
+			return nil, late, wait
+		}
+		parts, tooLate := c.takeLocked(now, class)
+		late = append(late, tooLate...)
+		if len(parts) > 0 {
+			c.inFlight[class]++
+			c.allowed--
+			return func() { c.send(ctx, class, parts) }, late, 0
+		}
+	}
+	return nil, late, time.Hour
 }
 
 // paceLocked is how long the next transaction has to wait for company.
@@ -168,9 +179,9 @@ func (c *committer) paceLocked(now time.Time) time.Duration {
 	return time.Duration((1-c.allowed)/commitsPerSecond*float64(time.Second)) + time.Microsecond
 }
 
-// takeLocked builds the next transaction of all shards that have something and nothing under way. late are decisions
-// whose callers have given up. Decisions that span shards choose first: they wait until all of theirs are free.
-func (c *committer) takeLocked(now time.Time) (parts []*sending, late []*op) {
+// takeLocked builds the next transaction of all shards that have something of a class and nothing under way. late are
+// decisions whose callers have given up. Decisions that span shards choose first: they wait until all of theirs are free.
+func (c *committer) takeLocked(now time.Time, class durability) (parts []*sending, late []*op) {
 	t := &taking{pipes: &c.pipes, budget: rowsPerCommit, by: map[int16]*sending{}}
 	for _, p := range c.pipes {
 		if p == nil || p.busy || len(p.queue) == 0 {
@@ -178,12 +189,18 @@ func (c *committer) takeLocked(now time.Time) (parts []*sending, late []*op) {
 		}
 		late = append(late, p.dropLate(now)...)
 	}
+	all := class == durable && c.fullLocked()
 	for _, spanning := range []bool{true, false} {
 		for _, p := range c.pipes {
-			if p == nil || len(p.queue) == 0 || p.busy && t.by[p.shard] == nil || spanning && len(p.queue[0].also) == 0 {
+			if p == nil || len(p.queue) == 0 || t.by[p.shard] == nil && !p.ready(class, all) || spanning && len(p.queue[0].also) == 0 {
 				continue
 			}
 			t.take(p)
+		}
+	}
+	for _, p := range c.pipes {
+		if c.closing && class == durable && p != nil && !p.busy && !p.broken() && !t.full && len(p.queue) == 0 && p.missing.rows() > 0 {
+			t.touch(p)
 		}
 	}
 	for _, s := range t.parts {
@@ -192,22 +209,46 @@ func (c *committer) takeLocked(now time.Time) (parts []*sending, late []*op) {
 	return t.parts, late
 }
 
+// fullLocked says whether no more can be kept for Postgres. The commits that follow are durable, and settle what their
+// shards have.
+func (c *committer) fullLocked() bool {
+	if !c.relaxed {
+		return true
+	}
+	rows := 0
+	for _, p := range c.pipes {
+		if p != nil {
+			rows += p.missing.rows()
+		}
+	}
+	return rows > unsettledRows || c.closing
+}
+
 // send commits one transaction and sees to it that its outcome is known.
-func (c *committer) send(ctx context.Context, parts []*sending) {
-	defer c.running.Done()
+func (c *committer) send(ctx context.Context, class durability, parts []*sending) {
 	changes := make([]meta.ShardChange, len(parts))
+	pipes := make([]*pipe, len(parts))
 	ops := 0
 	for i, s := range parts {
-		changes[i] = s.change
+		changes[i], pipes[i] = s.change, s.pipe
 		ops += len(s.ops)
 	}
-	err := c.call(ctx, func(ctx context.Context) error { return c.store.CommitShards(ctx, c.owner, changes) })
-	c.meter.committed(ops, err)
-	var resolved []meta.Resolved
-	if uncertain(ctx, err) {
-		resolved, err = c.resolve(ctx, changes, err)
+	commit := c.store.CommitShards
+	if class == relaxed {
+		commit = c.store.CommitShardsRelaxed
 	}
-	c.settle(parts, resolved, err)
+	err := c.call(ctx, func(ctx context.Context) error { return commit(ctx, c.owner, changes) })
+	c.meter.committed(ops, err)
+	var resolved map[int16]meta.Resolved
+	switch {
+	case uncertain(ctx, err):
+		resolved, err = c.resolve(ctx, pipes, !errors.Is(err, meta.ErrStale), err)
+	case errors.Is(err, meta.ErrForked):
+		c.forked()
+	case errors.Is(err, meta.ErrRowMoved) && len(parts[0].ops) > 0 && parts[0].ops[0].solo:
+		c.readAgain(ctx, pipes)
+	}
+	c.settle(class, parts, resolved, err)
 	c.signal()
 }
 
@@ -230,40 +271,11 @@ func (c *committer) call(ctx context.Context, f func(context.Context) error) err
 	return err
 }
 
-// resolve finds out what became of a transaction, however long Postgres is away. Nothing of these shards goes on
-// before that.
-func (c *committer) resolve(ctx context.Context, changes []meta.ShardChange, cause error) ([]meta.Resolved, error) {
-	c.log.Warn("outcome of a commit is not known yet", "shards", len(changes), "err", cause)
-	backoff := shortestBackoff
-	for {
-		var resolved []meta.Resolved
-		err := c.call(ctx, func(ctx context.Context) (err error) {
-			resolved, err = c.store.ResolveShards(ctx, c.owner, changes)
-			return err
-		})
-		switch {
-		case err == nil && len(resolved) == len(changes):
-			return resolved, nil
-		case errors.Is(err, meta.ErrFenced):
-			return nil, err
-		case ctx.Err() != nil:
-			return nil, ErrNotCoordinator
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(backoff):
-		}
-		backoff = min(2*backoff, longestBackoff)
-	}
-}
-
 // settle gives every decision of a transaction its outcome: stored, or queued again in front, or failed.
-func (c *committer) settle(parts []*sending, resolved []meta.Resolved, err error) {
-	bySeq := map[int16]meta.Resolved{}
-	for _, r := range resolved {
-		bySeq[r.Shard] = r
-	}
-	refused := err != nil && !errors.Is(err, meta.ErrUnavailable) && !errors.Is(err, meta.ErrFenced) && !errors.Is(err, ErrNotCoordinator)
+func (c *committer) settle(class durability, parts []*sending, resolved map[int16]meta.Resolved, err error) {
+	away := errors.Is(err, meta.ErrUnavailable) || errors.Is(err, meta.ErrForked)
+	over := errors.Is(err, meta.ErrFenced) || errors.Is(err, ErrNotCoordinator)
+	refused := err != nil && !away && !over
 	if refused {
 		c.log.Error("postgres refused a change", "err", err)
 	}
@@ -272,24 +284,15 @@ func (c *committer) settle(parts []*sending, resolved []meta.Resolved, err error
 	again, ours := false, false
 	for _, s := range parts {
 		p := s.pipe
-		p.busy = false
 		ours = ours || c.pipes[p.shard] == p
-		r, ok := bySeq[p.shard]
+		r, ok := resolved[p.shard]
 		switch {
 		case ok && r.TookEffect, err == nil && !ok:
-			p.seq, p.version = s.change.Seq+1, s.version
-			if ok {
-				p.seq = r.Seq
-			}
+			p.committed(class, s)
 			done = append(done, s.ops...)
-		case errors.Is(err, meta.ErrFenced), errors.Is(err, ErrNotCoordinator):
-			failed = append(failed, s.ops...)
-		case refused && s.ops[0].solo:
+		case over, refused && s.failsAlone(err):
 			failed = append(failed, s.ops...)
 		default:
-			if ok {
-				p.seq = r.Seq
-			}
 			s.ops = slices.DeleteFunc(s.ops, func(o *op) bool { return o.shadow }) // their decisions are queued again
 			for _, o := range s.ops {
 				o.solo = o.solo || refused
@@ -303,7 +306,7 @@ func (c *committer) settle(parts []*sending, resolved []meta.Resolved, err error
 	// A decision that spans shards is told last: whoever hears of it finds it in all of them.
 	slices.SortStableFunc(done, func(a, b *op) int { return min(len(a.also), 1) - min(len(b.also), 1) })
 	finish(done, nil)
-	if errors.Is(err, meta.ErrFenced) || errors.Is(err, ErrNotCoordinator) {
+	if over {
 		finish(failed, ErrNotCoordinator)
 	} else if errors.Is(err, meta.ErrRowMoved) {
 		finish(failed, meta.ErrRowMoved)
@@ -314,7 +317,10 @@ func (c *committer) settle(parts []*sending, resolved []meta.Resolved, err error
 		c.lose()
 	}
 	c.mu.Lock()
-	c.inFlight--
+	for _, s := range parts {
+		s.pipe.busy = false // now its shard has heard of it: what it holds is what is stored
+	}
+	c.inFlight[class]--
 	c.noteIdleLocked()
 	c.mu.Unlock()
 }
@@ -364,22 +370,24 @@ func finish(ops []*op, err error) {
 	}
 }
 
-// whenIdle is closed when everything submitted so far has its outcome.
-func (c *committer) whenIdle() <-chan struct{} {
+// whenSettled is closed when everything submitted so far has its outcome, and nothing of it can be taken back.
+func (c *committer) whenSettled() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.closing = true
 	done := make(chan struct{})
 	c.idle = append(c.idle, done)
 	c.noteIdleLocked()
+	c.signal()
 	return done
 }
 
 func (c *committer) noteIdleLocked() {
-	if len(c.idle) == 0 || c.inFlight > 0 {
+	if len(c.idle) == 0 || c.inFlight != [classes]int{} || c.repairing {
 		return
 	}
 	for _, p := range c.pipes {
-		if p != nil && len(p.queue) > 0 {
+		if p != nil && (len(p.queue) > 0 || c.closing && p.missing.rows() > 0) {
 			return
 		}
 	}

@@ -25,6 +25,11 @@ type Options struct {
 	// Fenced is called once when Postgres says that a newer owner has the shards. Everything is answered with
 	// ErrNotCoordinator from then on, until Load.
 	Fenced func()
+	// Relaxed: what need not wait for the disk is committed without (synchronous_commit=off), and kept until it is settled.
+	Relaxed bool
+	// Forked is called, perhaps again and again, when the database has forgotten what this process had won: until Retake
+	// everything that must be stored waits.
+	Forked func()
 
 	InitialRebalanceDelay time.Duration // group.initial.rebalance.delay.ms; negative: none
 	MinSessionTimeout     time.Duration // group.min.session.timeout.ms
@@ -77,6 +82,9 @@ func (o *Options) setDefaults() {
 		o.Topics = func() *TopicView { return none }
 	}
 	set(&o.MailboxSize, 8192)
+	if o.Forked == nil {
+		o.Forked = func() {}
+	}
 	if o.Fenced == nil {
 		o.Fenced = func() {}
 	}
@@ -128,6 +136,8 @@ func New(o Options) *Groups {
 	}
 	meter := newMetrics(o.Registerer)
 	g.committer = newCommitter(o.Store, o.Owner, o.Log, g.health, meter, g.lost)
+	g.committer.relaxed, g.committer.forked = o.Relaxed, o.Forked
+	g.committer.memory, g.committer.adopt = g.memory, g.adopt
 	for i := range g.shards {
 		g.shards[i] = &shard{
 			id: int16(i), cfg: cfg, log: o.Log, box: newMailbox(o.MailboxSize), health: g.health, committer: g.committer,
@@ -231,13 +241,13 @@ func (g *Groups) Release(ctx context.Context) {
 	}
 }
 
-// Close answers requests that wait for members with ErrNotCoordinator, lets what is decided reach Postgres until ctx
-// ends, and waits for Run to return. It may be called again.
+// Close answers requests that wait for members with ErrNotCoordinator, lets what is decided reach Postgres and be settled until
+// ctx ends, and waits for Run to return. It may be called again.
 func (g *Groups) Close(ctx context.Context) {
 	if !g.closing.Swap(true) && g.running.Load() {
 		g.stopShards(ctx)
 		select {
-		case <-g.committer.whenIdle():
+		case <-g.committer.whenSettled():
 		case <-ctx.Done():
 		case <-g.ran:
 		}

@@ -12,6 +12,7 @@ type metrics struct {
 	decisions  prometheus.Counter
 	storeTime  prometheus.Histogram
 	rebalances prometheus.Counter
+	putBack    prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -29,9 +30,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		rebalances: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "pgbroker_group_rebalances_total", Help: "Generations that became stable.",
 		}),
+		putBack: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pgbroker_group_rows_put_back_total", Help: "Rows that Postgres had lost, in a crash or because another server took over, and that were written again.",
+		}),
 	}
 	if r != nil {
-		r.MustRegister(m.commits, m.decisions, m.storeTime, m.rebalances)
+		r.MustRegister(m.commits, m.decisions, m.storeTime, m.rebalances, m.putBack)
 	}
 	return m
 }

@@ -17,6 +17,7 @@ type committed struct {
 	metadata    string
 	at          time.Time // when it was committed
 	expires     time.Time // zero: by retention
+	version     int64     // of its row
 }
 
 // offsets of one group, keyed by topic id so that a topic that is made again does not inherit them.
@@ -103,7 +104,7 @@ func (o offsets) apply(c *change) {
 	for _, row := range c.offsets {
 		o[TopicPartition{row.TopicID, row.Partition}] = committed{
 			offset: row.Offset, leaderEpoch: row.LeaderEpoch, metadata: row.Metadata,
-			at: row.CommittedAt, expires: row.ExpiresAt,
+			at: row.CommittedAt, expires: row.ExpiresAt, version: row.Version,
 		}
 	}
 	for _, k := range c.deletedOffsets {

@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"slices"
+
 	"github.com/pgbroker/pgbroker/internal/meta"
 )
 
@@ -67,6 +69,15 @@ type offsetKey struct {
 }
 
 func (c *change) isEmpty() bool { return c.rows() == 0 }
+
+func (c *change) ofTxn() bool {
+	return len(c.transactions)+len(c.held)+len(c.deletedTransactions)+len(c.pending)+len(c.endedPending) > 0
+}
+
+func (c *change) needsDisk() bool {
+	return c.ofTxn() || slices.ContainsFunc(c.groups, func(g meta.GroupRow) bool { return g.Kind == kindConsumer }) ||
+		slices.ContainsFunc(c.members, func(m meta.MemberRow) bool { return m.Consumer != nil })
+}
 
 func (c *change) rows() int {
 	return len(c.groups) + len(c.members) + len(c.offsets) +

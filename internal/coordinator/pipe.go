@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
@@ -14,6 +15,31 @@ type pipe struct {
 	version int64 // highest that a row of the shard has
 	queue   []*op
 	busy    bool // has a transaction under way
+
+	settled int64     // the highest seq that no crash of Postgres can take back
+	missing unsettled // what was answered above that
+	recheck bool      // a renewal has seen a lower seq than the known one
+	full    bool      // everything must be compared and put back: the database went back
+}
+
+// broken says that commits of the shard wait until Postgres has again what it had.
+func (p *pipe) broken() bool { return p.recheck || p.full }
+
+func (p *pipe) settle(seq int64) {
+	if seq > p.settled {
+		p.settled = seq
+		p.missing.settle(seq)
+	}
+}
+
+// ready says whether the shard has something for a transaction of this class, and nothing under way. Whatever waits
+// with a durable decision goes with it.
+func (p *pipe) ready(class durability, allDurable bool) bool {
+	if p == nil || p.busy || p.broken() || len(p.queue) == 0 {
+		return false
+	}
+	isDurable := allDurable || slices.ContainsFunc(p.queue, func(o *op) bool { return o.durable })
+	return isDurable == (class == durable)
 }
 
 // sending is one shard's part of a transaction under way.
@@ -72,7 +98,7 @@ func (t *taking) take(p *pipe) {
 // canSpan says whether all other shards of a decision are free, or in the transaction already.
 func (t *taking) canSpan(o *op) bool {
 	for i := range o.also {
-		if p := t.pipes[o.also[i].shard]; p == nil || p.busy && t.by[p.shard] == nil {
+		if p := t.pipes[o.also[i].shard]; p == nil || p.broken() || p.busy && t.by[p.shard] == nil {
 			return false
 		}
 	}
@@ -89,6 +115,13 @@ func (t *taking) put(p *pipe, o *op) {
 	}
 	t.budget -= o.change.rows()
 	s.ops = append(s.ops, o)
+}
+
+// touch commits nothing but the seq of a shard.
+func (t *taking) touch(p *pipe) {
+	p.busy = true
+	t.by[p.shard] = &sending{pipe: p}
+	t.parts = append(t.parts, t.by[p.shard])
 }
 
 // seal makes the rows of a shard's part.

@@ -37,12 +37,14 @@ type entry struct {
 	id      string
 	g       *group // nil: no such group, though offsets may be on their way
 	offsets offsets
-	next    *group  // while busy: what the group becomes when it is stored
-	busy    bool    // a decision about the group itself is being stored
-	queue   []*call // wait for that
-	onWay   int     // decisions on their way to Postgres
-	held    held    // offsets that open transactions have
-	counted bool    // in the shard's count of groups of which nothing is stored
+	next    *group                    // while busy: what the group becomes when it is stored
+	busy    bool                      // a decision about the group itself is being stored
+	queue   []*call                   // wait for that
+	onWay   int                       // decisions on their way to Postgres
+	held    held                      // offsets that open transactions have
+	counted bool                      // in the shard's count of groups of which nothing is stored
+	row     *meta.GroupRow            // as it is stored, nil it is not
+	members map[string]meta.MemberRow // as they are stored
 	wake    time.Time
 	index   int // in the shard's heap, -1 not in it
 }
@@ -118,6 +120,7 @@ func (s *shard) load(now time.Time, term int32, rows meta.ShardRows) {
 	for _, row := range rows.Groups {
 		e := s.entry(row.Group)
 		e.g = loadGroup(now, s.cfg, row, members[row.Group])
+		e.keepRows(&change{groups: []meta.GroupRow{row}, members: members[row.Group]})
 	}
 	for _, o := range rows.Offsets {
 		e := s.entry(o.Group)
@@ -305,6 +308,7 @@ func (s *shard) stored(now time.Time, o *op, err error) {
 
 // apply makes memory equal to what was stored.
 func (s *shard) apply(now time.Time, e *entry, o *op) {
+	e.keepRows(&o.change)
 	if len(o.change.deletedGroups) > 0 {
 		e.g, e.offsets = nil, offsets{}
 		s.deliver(o.replies)

@@ -79,9 +79,9 @@ func (s *countingStore) CommitShards(ctx context.Context, owner int32, changes [
 	return s.Store.CommitShards(ctx, owner, changes)
 }
 
-func (s *countingStore) ResolveShards(ctx context.Context, owner int32, changes []meta.ShardChange) ([]meta.Resolved, error) {
+func (s *countingStore) ResolveShards(ctx context.Context, owner int32, shards []meta.Resolve) ([]meta.Resolved, error) {
 	s.resolves.Add(1)
-	return s.Store.ResolveShards(ctx, owner, changes)
+	return s.Store.ResolveShards(ctx, owner, shards)
 }
 
 // inBubble runs a test in a synctest bubble with a coordinator that has all shards.

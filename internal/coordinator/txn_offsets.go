@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
@@ -222,7 +221,7 @@ func (s *shard) moveOffsets(now time.Time, x *txnEntry, o *op) {
 	}
 	for n, c := range byShard {
 		home := s.peers[n]
-		rows := slices.Clone(c.offsets)
+		rows := c.offsets // the same ones: they have their version when they are stored
 		o.also = append(o.also, part{shard: n, change: *c, stored: func() {
 			home.box.put(func(now time.Time) { home.takeOffsets(now, rows) })
 		}})

@@ -70,6 +70,17 @@ func CheckKey(key string) error {
 	return nil
 }
 
+// CheckRelaxed is the rule of both stores for CommitShardsRelaxed: what fences, or makes a transaction whole, waits for the
+// disk.
+func CheckRelaxed(changes []ShardChange) error {
+	for _, c := range changes {
+		if len(c.Transactions)+len(c.HeldTransactions)+len(c.DeletedTransactions)+len(c.Pending)+len(c.EndedPending) > 0 {
+			return invalid("a change of transactions in shard %d is not for a relaxed commit", c.Shard)
+		}
+	}
+	return nil
+}
+
 // CheckShardChanges is the rule of both stores for CommitShards: each shard once, ids that fit.
 func CheckShardChanges(changes []ShardChange) error {
 	seen := map[int16]bool{}

@@ -59,7 +59,7 @@ func TestUnknownCommit(t *testing.T) {
 		px.arm(func([]byte) action { return a })
 		change := []meta.ShardChange{offsetChange(shards[0], seq)}
 		is(t, p.CommitShards(ctx, 1, change), meta.ErrUnknownOutcome)
-		got, err := p.ResolveShards(ctx, 1, change)
+		got, err := p.ResolveShards(ctx, 1, meta.Unknown(change...))
 		fatal(t, err)
 		if took := a == swallow; got[0].TookEffect != took {
 			t.Fatalf("took effect is %v, want %v", got[0].TookEffect, took)
@@ -155,7 +155,7 @@ func TestKilledSessionsAreReplaced(t *testing.T) {
 		case err == nil:
 			seq++
 		case errors.Is(err, meta.ErrUnknownOutcome):
-			resolve := []meta.ShardChange{offsetChange(shards[0], seq)}
+			resolve := meta.Unknown(offsetChange(shards[0], seq))
 			got, err := p.ResolveShards(ctx, 1, resolve)
 			for ; err != nil && time.Now().Before(deadline); got, err = p.ResolveShards(ctx, 1, resolve) {
 				is(t, err, meta.ErrUnavailable)

@@ -69,7 +69,7 @@ func TestOutages(t *testing.T) {
 			t.Errorf("%s: back only after %s", outage.name, d)
 		}
 		if unknown {
-			got, err := p.ResolveShards(ctx, 1, []meta.ShardChange{offsetChange(shards[0], seq)})
+			got, err := p.ResolveShards(ctx, 1, meta.Unknown(offsetChange(shards[0], seq)))
 			fatal(t, err)
 			seq = got[0].Seq
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Rows of many shards travel as one array per column; a row replaces only an older version of itself.
+// Rows of many shards travel as one array per column. A row replaces only an older version of itself; one of the same or a
+// newer version divides by zero, which ends the whole commit as a missed guard does, and so does its deletion.
 const (
 	sqlGroupsUpsert = `/* groups_upsert */
 INSERT INTO pgbroker_internal.consumer_groups AS t
@@ -20,8 +21,7 @@ SELECT * FROM unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::tex
 ON CONFLICT (group_id) DO UPDATE
 SET kind = excluded.kind, protocol_type = excluded.protocol_type, protocol = excluded.protocol, generation = excluded.generation,
     leader = excluded.leader, empty_since = excluded.empty_since, assignment_epoch = excluded.assignment_epoch,
-    subscription_hash = excluded.subscription_hash, version = excluded.version
-WHERE t.version < excluded.version`
+    subscription_hash = excluded.subscription_hash, version = excluded.version / (t.version < excluded.version)::integer`
 	sqlMembersUpsert = `/* members_upsert */
 INSERT INTO pgbroker_internal.group_members AS t
   (shard, group_id, member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms, protocols, assignment, consumer, version)
@@ -31,27 +31,26 @@ FROM unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::
 ON CONFLICT (group_id, member_id) DO UPDATE
 SET instance_id = excluded.instance_id, client_id = excluded.client_id, client_host = excluded.client_host,
     session_timeout_ms = excluded.session_timeout_ms, rebalance_timeout_ms = excluded.rebalance_timeout_ms,
-    protocols = excluded.protocols, assignment = excluded.assignment, consumer = excluded.consumer, version = excluded.version
-WHERE t.version < excluded.version`
+    protocols = excluded.protocols, assignment = excluded.assignment, consumer = excluded.consumer, version = excluded.version / (t.version < excluded.version)::integer`
 	sqlOffsetsUpsert = `/* offsets_upsert */
 INSERT INTO pgbroker_internal.group_offsets AS t
   (shard, group_id, topic_id, partition, committed_offset, leader_epoch, metadata, committed_at, expires_at, version)
 SELECT * FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::integer[], $5::bigint[], $6::integer[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::bigint[])
 ON CONFLICT (group_id, topic_id, partition) DO UPDATE
 SET committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch, metadata = excluded.metadata,
-    committed_at = excluded.committed_at, expires_at = excluded.expires_at, version = excluded.version
-WHERE t.version < excluded.version`
+    committed_at = excluded.committed_at, expires_at = excluded.expires_at,
+    version = excluded.version / (t.version < excluded.version)::integer`
 	sqlGroupsDelete = `/* groups_delete */
 WITH w AS (SELECT * FROM unnest($1::text[], $2::bigint[]) w(group_id, version)),
-members AS (DELETE FROM pgbroker_internal.group_members t USING w WHERE t.group_id = w.group_id AND t.version <= w.version),
-offsets AS (DELETE FROM pgbroker_internal.group_offsets t USING w WHERE t.group_id = w.group_id AND t.version <= w.version)
-DELETE FROM pgbroker_internal.consumer_groups t USING w WHERE t.group_id = w.group_id AND t.version <= w.version`
+members AS (DELETE FROM pgbroker_internal.group_members t USING w WHERE t.group_id = w.group_id AND 1 / (t.version <= w.version)::integer = 1),
+offsets AS (DELETE FROM pgbroker_internal.group_offsets t USING w WHERE t.group_id = w.group_id AND 1 / (t.version <= w.version)::integer = 1)
+DELETE FROM pgbroker_internal.consumer_groups t USING w WHERE t.group_id = w.group_id AND 1 / (t.version <= w.version)::integer = 1`
 	sqlMembersDelete = `/* members_delete */
 DELETE FROM pgbroker_internal.group_members t USING unnest($1::text[], $2::text[], $3::bigint[]) w(group_id, member_id, version)
-WHERE t.group_id = w.group_id AND t.member_id = w.member_id AND t.version <= w.version`
+WHERE t.group_id = w.group_id AND t.member_id = w.member_id AND 1 / (t.version <= w.version)::integer = 1`
 	sqlOffsetsDelete = `/* offsets_delete */
 DELETE FROM pgbroker_internal.group_offsets t USING unnest($1::text[], $2::uuid[], $3::integer[], $4::bigint[]) w(group_id, topic_id, partition, version)
-WHERE t.group_id = w.group_id AND t.topic_id = w.topic_id AND t.partition = w.partition AND t.version <= w.version`
+WHERE t.group_id = w.group_id AND t.topic_id = w.topic_id AND t.partition = w.partition AND 1 / (t.version <= w.version)::integer = 1`
 )
 
 // inShard is a row with the shard it belongs to.

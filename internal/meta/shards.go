@@ -43,6 +43,18 @@ UPDATE pgbroker_internal.coordinator_shards s SET seq = w.seq FROM unnest($1::sm
 
 // CommitShards implements ShardStore, in one round trip.
 func (p *Postgres) CommitShards(ctx context.Context, owner int32, changes []ShardChange) error {
+	return p.commitShards(ctx, p.durable, owner, changes)
+}
+
+// CommitShardsRelaxed implements ShardStore, in one round trip.
+func (p *Postgres) CommitShardsRelaxed(ctx context.Context, owner int32, changes []ShardChange) error {
+	if err := CheckRelaxed(changes); err != nil {
+		return fmt.Errorf("commit shards: %w", err)
+	}
+	return p.commitShards(ctx, p.relaxed, owner, changes)
+}
+
+func (p *Postgres) commitShards(ctx context.Context, pl *pool, owner int32, changes []ShardChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -51,7 +63,7 @@ func (p *Postgres) CommitShards(ctx context.Context, owner int32, changes []Shar
 	}
 	rows := collectShardRows(changes)
 	guard, guards := seededGuard(sqlShardGuard), seededGuard(sqlShardsGuard)
-	err := p.batch(ctx, p.durable, func(b *pgx.Batch) {
+	err := p.batch(ctx, pl, func(b *pgx.Batch) {
 		if c := changes[0]; len(changes) == 1 {
 			b.Queue(guard, owner, c.Shard, c.Term, c.Seq)
 		} else {
@@ -62,14 +74,19 @@ func (p *Postgres) CommitShards(ctx context.Context, owner int32, changes []Shar
 		}
 		rows.queue(b)
 	})
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == guardMissed {
+	if isMissed(err) {
 		err = p.whyMissed(ctx, owner, changes)
 	}
 	if err != nil {
 		return fmt.Errorf("commit shards: %w", err)
 	}
 	return nil
+}
+
+// isMissed says whether a guard, or a row's version, was not the expected one.
+func isMissed(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == guardMissed
 }
 
 // whyMissed reads the guard rows of a commit that did not happen.
@@ -93,11 +110,14 @@ func (p *Postgres) whyMissed(ctx context.Context, owner int32, changes []ShardCh
 	return ErrRowMoved
 }
 
-// guardShard: whoever is not the owner under exactly this term must register again.
+// guardShard: whoever is not the owner under exactly this term must register again. A term below ours was forgotten.
 func guardShard(stored map[int16]Shard, shard int16, owner, term int32) error {
 	s, ok := stored[shard]
 	if !ok {
 		return fmt.Errorf("shard %d: %w", shard, errNotBootstrapped)
+	}
+	if s.Term < term {
+		return fmt.Errorf("shard %d has owner %d and term %d, not %d and %d: %w", shard, s.Owner, s.Term, owner, term, ErrForked)
 	}
 	if s.Owner != owner || s.Term != term {
 		return fmt.Errorf("shard %d has owner %d and term %d, not %d and %d: %w", shard, s.Owner, s.Term, owner, term, ErrFenced)
@@ -120,57 +140,72 @@ func readShards(ctx context.Context, tx pgx.Tx, stmt string, shards []int16) (ma
 }
 
 // ResolveShards implements ShardStore. It is interactive: the lock waits for a lost session, and only what is read under
-// it decides. A seq that an earlier resolve has moved already (>= Seq+2) stays.
-func (p *Postgres) ResolveShards(ctx context.Context, owner int32, changes []ShardChange) ([]Resolved, error) {
+// it decides.
+func (p *Postgres) ResolveShards(ctx context.Context, owner int32, shards []Resolve) ([]Resolved, error) {
+	ctx, cancel := withLimit(ctx, loadLimit)
+	defer cancel()
 	var out []Resolved
 	err := p.tx(ctx, p.durable, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
-		out = make([]Resolved, 0, len(changes))
+		out = make([]Resolved, 0, len(shards))
 		lock := sqlShardsLock
 		if seededbug.On(seededbug.ReadBackWithoutLock) {
 			lock = sqlShardsRead
 		}
-		stored, err := readShards(ctx, tx, lock, column(changes, func(c *ShardChange) int16 { return c.Shard }))
+		stored, err := readShards(ctx, tx, lock, column(shards, func(r *Resolve) int16 { return r.Shard }))
 		if err != nil {
 			return err
 		}
-		var shards []int16
+		var compare []int16
+		var moved []int16
 		var seqs []int64
-		for _, c := range changes {
-			if err := guardShard(stored, c.Shard, owner, c.Term); err != nil {
+		for _, r := range shards {
+			if err := guardShard(stored, r.Shard, owner, r.Term); err != nil {
 				return err
 			}
-			r := ResolveSeq(c, stored[c.Shard].Seq)
-			if r.Seq != stored[c.Shard].Seq {
-				shards, seqs = append(shards, r.Shard), append(seqs, r.Seq)
+			got, putBack := ResolveSeq(r, stored[r.Shard].Seq)
+			if got.Seq != stored[r.Shard].Seq {
+				moved, seqs = append(moved, r.Shard), append(seqs, got.Seq)
 			}
-			out = append(out, r)
+			if putBack {
+				compare = append(compare, r.Shard)
+			}
+			out = append(out, got)
 		}
-		if len(shards) == 0 {
+		if len(moved) == 0 {
 			return nil
 		}
-		_, err = tx.Exec(ctx, sqlShardsSeq, shards, seqs)
-		return err
+		if _, err := tx.Exec(ctx, sqlShardsSeq, moved, seqs); err != nil || len(compare) == 0 {
+			return err
+		}
+		return putBackRows(ctx, tx, shards, compare, out)
 	})
+	if isMissed(err) { // somebody wrote a row after it was compared
+		err = ErrRowMoved
+	}
 	if err != nil {
 		return nil, fmt.Errorf("resolve shards: %w", err)
 	}
 	return out, nil
 }
 
-// ResolveSeq decides what became of an unknown commit: stored = Seq+1 is its doing; above that, an earlier resolve's;
-// below, it has not happened, and Seq+2 makes sure that it cannot any more.
-func ResolveSeq(c ShardChange, stored int64) Resolved {
-	r := Resolved{Shard: c.Shard, Seq: stored, TookEffect: stored == c.Seq+1}
-	if stored <= c.Seq {
-		r.Seq = c.Seq + 2
+// putBackRows compares the rows of shards whose guards are held, and writes what is missing.
+func putBackRows(ctx context.Context, tx pgx.Tx, shards []Resolve, compare []int16, out []Resolved) error {
+	stored := make(map[int16]ShardRows, len(compare))
+	if err := loadShardRows(ctx, tx, compare, stored); err != nil {
+		return err
 	}
-	if seededbug.On(seededbug.ResolveMovesSeq) {
-		r.Seq = stored + 1
+	var changes []ShardChange
+	for i, r := range shards {
+		if slices.Contains(compare, r.Shard) {
+			changes = append(changes, PutBack(r, stored[r.Shard], &out[i]))
+		}
 	}
-	if seededbug.On(seededbug.SeqNotRaised) {
-		r.Seq = stored
+	b := &pgx.Batch{}
+	collectShardRows(changes).queue(b)
+	if b.Len() == 0 {
+		return nil
 	}
-	return r
+	return tx.SendBatch(ctx, b).Close()
 }
 
 const (

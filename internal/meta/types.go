@@ -25,10 +25,14 @@ const Shards = 64
 var (
 	// ErrFenced: the guard's owner or incarnation is no longer ours. Stop answering, register again.
 	ErrFenced = errors.New("fenced by a newer owner")
+	// ErrForked: what is stored is older than what this process has won, so the database has gone back: a standby that lacks
+	// commits was promoted, or a backup restored. Reconcile, then go on.
+	ErrForked = errors.New("the database has forgotten commits")
 	// ErrStale: the row moved since it was read. Reload and decide again.
 	ErrStale = errors.New("row changed since it was read")
-	// ErrRowMoved: a transaction's row is not of the version that was read, although nobody else owns its shard. Read it again.
-	ErrRowMoved = errors.New("the transaction's row is not the one that was read")
+	// ErrRowMoved: somebody else has written a row of the shard, although nobody else owns it: a transaction's row is not of
+	// the version that was read, or a row has a version above the one it was to get. Read it again.
+	ErrRowMoved = errors.New("a row was written by somebody else")
 	// ErrUnavailable wraps every failure to reach a read-write Postgres. The change surely did not happen.
 	ErrUnavailable = errors.New("postgres is not available")
 	// ErrUnknownOutcome: the connection broke in COMMIT. Read back before anything is answered.
@@ -347,19 +351,14 @@ type ShardStore interface {
 	// LoadShards reads all rows of shards owned under these terms.
 	LoadShards(ctx context.Context, owner int32, shards []Shard) (map[int16]ShardRows, error)
 	// CommitShards applies several shards' changes in one durable transaction, all or none, guards first in
-	// ascending order. ErrFenced: a stored term is above ours. ErrStale: seq is not the expected one. ErrRowMoved: the
-	// guards hold, but a transaction's row is not of the version that was known.
+	// ascending order. ErrFenced: a stored term is above ours. ErrForked: it is below. ErrStale: seq is not the expected
+	// one. ErrRowMoved: the guards hold, but a row is not what it was taken for.
 	CommitShards(ctx context.Context, owner int32, changes []ShardChange) error
-	// ResolveShards settles unknown commits: per shard, locks and reads the guard row; stored = Seq+1 means
-	// it took effect; otherwise seq becomes max(stored+1, Seq+2) so that it cannot any more.
-	ResolveShards(ctx context.Context, owner int32, changes []ShardChange) ([]Resolved, error)
-}
-
-// Resolved is the outcome of an unknown commit for one shard.
-type Resolved struct {
-	Shard      int16
-	TookEffect bool
-	Seq        int64 // the shard's seq now
+	// CommitShardsRelaxed is the same without waiting for the disk: a crash of Postgres can take it back until a durable
+	// commit has been made that saw its seq. A renewal is one. Changes of transactions are refused (ErrInvalid).
+	CommitShardsRelaxed(ctx context.Context, owner int32, changes []ShardChange) error
+	// ResolveShards finds out what became of commits, and puts back what is missing, durably: see Resolve.
+	ResolveShards(ctx context.Context, owner int32, shards []Resolve) ([]Resolved, error)
 }
 
 // Store is all of it.

@@ -143,7 +143,7 @@ var transactionCases = []suiteCase{
 		done.Transactions = []meta.TransactionRow{decidedTransaction}
 		lost.Transactions = []meta.TransactionRow{freshTransaction}
 		s.ok(s.store.CommitShards(s.ctx, 1, []meta.ShardChange{done}))
-		got, err := s.store.ResolveShards(s.ctx, 1, []meta.ShardChange{done, lost})
+		got, err := s.store.ResolveShards(s.ctx, 1, meta.Unknown(done, lost))
 		s.ok(err)
 		equal(s, "the one that happened", got[0].TookEffect, true)
 		equal(s, "the one that did not", got[1].TookEffect, false)

@@ -62,16 +62,32 @@ func (m *Memory) takeFault(method string) (fault, bool) {
 	return f, true
 }
 
+// Crash forgets the relaxed commits that no durable commit has followed, at most k of them, as an immediate stop of the
+// server does: it is the same server afterwards. It returns how many were forgotten.
+func (m *Memory) Crash(k int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k = min(k, m.unsynced)
+	m.forgetLocked(k)
+	m.unsynced -= k
+	return k
+}
+
+func (m *Memory) forgetLocked(k int) {
+	for range k {
+		m.history[len(m.history)-1].run()
+		m.history = m.history[:len(m.history)-1]
+	}
+}
+
 // Fork forgets the last k commits, as the promotion of a standby that lacks them does: the server mark changes, the
 // history number does not. It returns how many were forgotten.
 func (m *Memory) Fork(k int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k = min(k, len(m.history))
-	for range k {
-		m.history[len(m.history)-1].run()
-		m.history = m.history[:len(m.history)-1]
-	}
+	m.forgetLocked(k)
+	m.unsynced = 0
 	m.timeline++
 	return k
 }

@@ -21,6 +21,7 @@ type Memory struct {
 	db       tables
 	tx       *undo   // of the commit under way
 	history  []*undo // one entry per commit, the newest last
+	unsynced int     // of them: relaxed ones that no durable one has followed, at the end
 	timeline int
 	faults   []fault
 	down     bool
@@ -29,6 +30,9 @@ type Memory struct {
 }
 
 var _ meta.Store = (*Memory)(nil)
+
+// relaxedCommit is the method whose commits a crash may take back.
+const relaxedCommit = "CommitShardsRelaxed"
 
 // forkDepth is how many commits Fork can forget at most.
 const forkDepth = 10_000
@@ -159,6 +163,11 @@ func (m *Memory) do(ctx context.Context, method string, fn func() error) error {
 // record makes the transaction one that Fork can forget. What comes by itself (renewals, log offsets) is forgotten with
 // the commit before it, so that a test knows what k commits are.
 func (m *Memory) record(method string) {
+	if method == relaxedCommit && len(m.tx.steps) > 0 {
+		m.unsynced++
+	} else if len(m.tx.steps) > 0 && method != "SaveLogOffsets" { // what writes nothing waits for nothing
+		m.unsynced = 0
+	}
 	switch n := len(m.history); {
 	case len(m.tx.steps) == 0:
 	case method == "Renew" || method == "SaveLogOffsets":

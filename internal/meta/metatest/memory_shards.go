@@ -3,6 +3,7 @@ package metatest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,9 @@ func (m *Memory) guardShard(n int16, owner, term int32) (shard, error) {
 	s, ok := m.db.shards[n]
 	if !ok {
 		return s, fmt.Errorf("no shard %d: Bootstrap comes first", n)
+	}
+	if s.Term < term {
+		return s, fmt.Errorf("shard %d: %w", n, meta.ErrForked)
 	}
 	if s.Owner != owner || s.Term != term {
 		return s, fmt.Errorf("shard %d: %w", n, meta.ErrFenced)
@@ -92,7 +96,19 @@ func cloneMember(r meta.MemberRow) meta.MemberRow {
 
 // CommitShards implements meta.ShardStore.
 func (m *Memory) CommitShards(ctx context.Context, owner int32, changes []meta.ShardChange) error {
-	return m.do(ctx, "CommitShards", func() error {
+	return m.commitShards(ctx, "CommitShards", owner, changes)
+}
+
+// CommitShardsRelaxed implements meta.ShardStore. Until a durable commit follows, Crash takes it back.
+func (m *Memory) CommitShardsRelaxed(ctx context.Context, owner int32, changes []meta.ShardChange) error {
+	if err := meta.CheckRelaxed(changes); err != nil {
+		return err
+	}
+	return m.commitShards(ctx, relaxedCommit, owner, changes)
+}
+
+func (m *Memory) commitShards(ctx context.Context, method string, owner int32, changes []meta.ShardChange) error {
+	return m.do(ctx, method, func() error {
 		if err := meta.CheckShardChanges(changes); err != nil {
 			return err
 		}
@@ -109,86 +125,110 @@ func (m *Memory) CommitShards(ctx context.Context, owner int32, changes []meta.S
 			s.Seq++
 			put(m, m.db.shards, c.Shard, s)
 		}
-		for _, c := range changes {
-			m.deleteRows(c)
-		}
-		for _, c := range changes {
-			m.writeRows(c)
-		}
-		for _, c := range changes {
-			if err := m.writeTransactions(c); err != nil {
-				return err
-			}
-		}
-		return nil
+		return m.write(changes)
 	})
 }
 
-func (m *Memory) deleteRows(c meta.ShardChange) {
+// write is in Postgres' order.
+func (m *Memory) write(changes []meta.ShardChange) error {
+	for _, step := range []func(meta.ShardChange) error{m.deleteRows, m.writeRows, m.writeTransactions} {
+		for _, c := range changes {
+			if err := step(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// drop removes a row up to a version; a newer one is somebody else's.
+func drop[K comparable, R any](m *Memory, table map[K]stored[R], k K, is, upTo int64) error {
+	if _, ok := table[k]; ok && is > upTo {
+		return meta.ErrRowMoved
+	}
+	remove(m, table, k)
+	return nil
+}
+
+func (m *Memory) deleteRows(c meta.ShardChange) error {
+	var err error
+	note := func(e error) { err = errors.Join(err, e) }
 	for _, d := range c.DeletedGroups {
 		for _, k := range slices.Collect(maps.Keys(m.db.members)) {
-			if k.group == d.Group && m.db.members[k].row.Version <= d.Version {
-				remove(m, m.db.members, k)
+			if k.group == d.Group {
+				note(drop(m, m.db.members, k, m.db.members[k].row.Version, d.Version))
 			}
 		}
 		for _, k := range slices.Collect(maps.Keys(m.db.offsets)) {
-			if k.group == d.Group && m.db.offsets[k].row.Version <= d.Version {
-				remove(m, m.db.offsets, k)
+			if k.group == d.Group {
+				note(drop(m, m.db.offsets, k, m.db.offsets[k].row.Version, d.Version))
 			}
 		}
-		if m.db.groups[d.Group].row.Version <= d.Version {
-			remove(m, m.db.groups, d.Group)
-		}
+		note(drop(m, m.db.groups, d.Group, m.db.groups[d.Group].row.Version, d.Version))
 	}
 	for _, d := range c.DeletedMembers {
-		if k := (memberKey{d.Group, d.MemberID}); m.db.members[k].row.Version <= d.Version {
-			remove(m, m.db.members, k)
-		}
+		k := memberKey{d.Group, d.MemberID}
+		note(drop(m, m.db.members, k, m.db.members[k].row.Version, d.Version))
 	}
 	for _, d := range c.DeletedOffsets {
-		if k := (offsetKey{d.Group, d.TopicID, d.Partition}); m.db.offsets[k].row.Version <= d.Version {
-			remove(m, m.db.offsets, k)
-		}
+		k := offsetKey{d.Group, d.TopicID, d.Partition}
+		note(drop(m, m.db.offsets, k, m.db.offsets[k].row.Version, d.Version))
 	}
+	return err
 }
 
-func (m *Memory) writeRows(c meta.ShardChange) {
+// replace writes a row over an older version of itself.
+func replace[K comparable, R any](m *Memory, table map[K]stored[R], k K, shard int16, row R, version func(*R) int64) error {
+	if old, ok := table[k]; ok && version(&old.row) >= version(&row) {
+		return meta.ErrRowMoved
+	}
+	put(m, table, k, stored[R]{shard, row})
+	return nil
+}
+
+func (m *Memory) writeRows(c meta.ShardChange) error {
 	for _, r := range c.Groups {
 		r.EmptySince = meta.StoredTime(r.EmptySince)
-		if old, ok := m.db.groups[r.Group]; !ok || old.row.Version < r.Version {
-			put(m, m.db.groups, r.Group, stored[meta.GroupRow]{c.Shard, r})
+		if err := replace(m, m.db.groups, r.Group, c.Shard, r, func(r *meta.GroupRow) int64 { return r.Version }); err != nil {
+			return err
 		}
 	}
 	for _, r := range c.Members {
 		k := memberKey{r.Group, r.MemberID}
-		if old, ok := m.db.members[k]; !ok || old.row.Version < r.Version {
-			put(m, m.db.members, k, stored[meta.MemberRow]{c.Shard, cloneMember(r)})
+		if err := replace(m, m.db.members, k, c.Shard, cloneMember(r), func(r *meta.MemberRow) int64 { return r.Version }); err != nil {
+			return err
 		}
 	}
 	for _, r := range c.Offsets {
 		r.CommittedAt, r.ExpiresAt = meta.StoredTime(r.CommittedAt), meta.StoredTime(r.ExpiresAt)
 		k := offsetKey{r.Group, r.TopicID, r.Partition}
-		if old, ok := m.db.offsets[k]; !ok || old.row.Version < r.Version {
-			put(m, m.db.offsets, k, stored[meta.OffsetRow]{c.Shard, r})
+		if err := replace(m, m.db.offsets, k, c.Shard, r, func(r *meta.OffsetRow) int64 { return r.Version }); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // ResolveShards implements meta.ShardStore.
-func (m *Memory) ResolveShards(ctx context.Context, owner int32, changes []meta.ShardChange) (out []meta.Resolved, err error) {
+func (m *Memory) ResolveShards(ctx context.Context, owner int32, shards []meta.Resolve) (out []meta.Resolved, err error) {
 	err = m.do(ctx, "ResolveShards", func() error {
 		out = nil
-		for _, c := range changes {
-			s, err := m.guardShard(c.Shard, owner, c.Term)
+		for _, r := range shards {
+			s, err := m.guardShard(r.Shard, owner, r.Term)
 			if err != nil {
 				return err
 			}
-			r := meta.ResolveSeq(c, s.Seq)
-			if r.Seq != s.Seq {
-				s.Seq = r.Seq
-				put(m, m.db.shards, c.Shard, s)
+			got, putBack := meta.ResolveSeq(r, s.Seq)
+			if got.Seq != s.Seq {
+				s.Seq = got.Seq
+				put(m, m.db.shards, r.Shard, s)
 			}
-			out = append(out, r)
+			if putBack {
+				if err := m.write([]meta.ShardChange{meta.PutBack(r, m.shardRows(r.Shard), &got)}); err != nil {
+					return err
+				}
+			}
+			out = append(out, got)
 		}
 		return nil
 	})
