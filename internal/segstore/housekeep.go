@@ -243,18 +243,20 @@ func (l *Log) expiredLocked(cfg *LogConfig, now time.Time) (n int) {
 }
 
 // discardSegments renames the files of segments that are no longer part of the
-// log, durably, and has them removed later: who reads them may finish.
+// log, durably, and has them removed later: who reads them may finish. One
+// after the other is made durable, the oldest first: a power cut must not leave
+// an older one when a later one has gone, which would be a hole.
 func (l *Log) discardSegments(gone []*segment, delay time.Duration) error {
-	if len(gone) == 0 {
-		return nil
-	}
 	for _, seg := range gone {
 		if err := l.retireFiles(seg, append(slices.Clone(segmentSuffixes), snapshotSuffix), delay); err != nil {
 			return err
 		}
+		if err := l.store.fs.SyncDir(l.dir); err != nil {
+			return err
+		}
 		l.store.log.Info("segment deleted", "topic", l.topic, "partition", l.partition, "offset", seg.base)
 	}
-	return l.store.fs.SyncDir(l.dir)
+	return nil
 }
 
 // retireFiles renames files of a segment and has them removed after delay.

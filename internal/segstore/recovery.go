@@ -33,6 +33,7 @@ type recovery struct {
 	terms     terms
 	termsRead []byte // content of the checkpoint file
 	asSaved   bool   // the active segment's indexes and snapshot are those of a clean stop
+	restarted bool   // nothing is left of what was there
 	unsaved   bool   // the disk is full: indexes or terms are in memory only
 	changed   bool   // something was scanned, cut or made anew and is to be synced
 }
@@ -214,6 +215,10 @@ func (r *recovery) restart(offset int64) error {
 			return err
 		}
 	}
+	var err error
+	if _, r.snapshots, err = r.list(); err != nil { // one may lie between segments, since a clean stop
+		return err
+	}
 	seg := newSegment(r.log.dir, offset, r.log.store.now(), r.log.cfg.Load().SegmentJitter)
 	f, err := r.log.createSegment(seg)
 	if err != nil {
@@ -222,7 +227,7 @@ func (r *recovery) restart(offset int64) error {
 	r.log.store.handles.adopt(&seg.file, f)
 	r.log.store.handles.release(&seg.file)
 	r.segments, r.start, r.end = []*segment{seg}, offset, offset
-	r.producers, r.terms, r.changed = newProducers(), nil, true
+	r.producers, r.terms, r.changed, r.restarted = newProducers(), nil, true, true
 	return r.settle()
 }
 
@@ -257,7 +262,7 @@ func (r *recovery) settle() error {
 		}
 	}
 	for i, off := range r.snapshots {
-		newest := i == len(r.snapshots)-1 && off <= r.end
+		newest := i == len(r.snapshots)-1 && off <= r.end && !r.restarted
 		isBase := slices.ContainsFunc(r.segments, func(s *segment) bool { return s.base == off })
 		if newest || isBase {
 			continue

@@ -3,6 +3,9 @@ package segstore
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
 
 // TruncateTo cuts the log to end at offset, durably; an offset inside a batch
@@ -67,6 +70,9 @@ func (l *Log) cutLocked(offset int64) error {
 	if err != nil {
 		return storageError(err)
 	}
+	if err := l.secureBelow(keep); err != nil {
+		return storageError(err)
+	}
 	if err := l.lowerPoint(seg.base, o.Start); err != nil {
 		return storageError(err)
 	}
@@ -76,6 +82,17 @@ func (l *Log) cutLocked(offset int64) error {
 	}
 	r = recovery{log: l, start: o.Start, point: seg.base}
 	return l.adoptLocked(&r, r.run)
+}
+
+// secureBelow makes durable what reading the log anew takes over unread, as it
+// does below a recovery point: the terms, and the indexes of the sealed ones
+// among the first keep segments. The caller holds tidyMu.
+func (l *Log) secureBelow(keep int) error {
+	if err := l.syncSealed(l.segments[:keep]); err != nil {
+		return err
+	}
+	t := l.terms.truncateEnd(l.end) // all: a power cut may come before anything is cut
+	return vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), encodeTerms(t))
 }
 
 func (l *Log) restartLocked(offset int64) error {
