@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pgbroker/pgbroker/internal/config"
+	"github.com/pgbroker/pgbroker/internal/meta"
 	"github.com/pgbroker/pgbroker/internal/meta/metatest"
 	"github.com/pgbroker/pgbroker/internal/segstore"
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
@@ -20,6 +21,11 @@ import (
 
 // startLive starts a whole broker with sockets, on a disk and a control store in memory.
 func startLive(t *testing.T, disk *vfs.Mem, store *metatest.Memory, set ...string) *Broker {
+	t.Helper()
+	return startLiveOn(t, disk, store, segstore.Strict, set...)
+}
+
+func startLiveOn(t *testing.T, disk vfs.FS, store meta.Store, durability segstore.Durability, set ...string) *Broker {
 	t.Helper()
 	cfg, _, err := config.Load(config.Sources{Set: append([]string{
 		"postgres.url=postgres://localhost/none", "node.id=1", "log.dirs=/log",
@@ -31,14 +37,14 @@ func startLive(t *testing.T, disk *vfs.Mem, store *metatest.Memory, set ...strin
 	}
 	log := slog.New(slog.DiscardHandler)
 	segments, err := segstore.Open(segstore.Options{
-		FS: disk, Dir: "/log", Now: time.Now, Log: log, RecoveryThreads: 1,
+		FS: disk, Dir: "/log", Durability: durability, Now: time.Now, Log: log, RecoveryThreads: 1,
 		RetentionEvery: time.Hour, CheckpointEvery: time.Hour, ProducerExpiry: time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b, err := New(Options{
-		Config: cfg, Store: store, Segments: segments, FS: disk, Dir: "/log", Log: log,
+		Config: cfg, Store: store, Segments: segments, FS: disk, Dir: "/log", Durability: durability, Log: log,
 		Registerer: prometheus.NewRegistry(), Software: "test", BootID: "boot",
 	})
 	if err != nil {

@@ -139,13 +139,12 @@ func (g *Groups) storeTxnOffsets(r TxnCommitRequest, reply CommitReply, done fun
 	}
 	s := g.shards[meta.ShardOf(r.ID)]
 	c.run = func(_ time.Time, x *txnEntry) {
-		begin := s.beginTxn
+		store := func(now time.Time) { s.storePending(now, x, c, &r, reply, settle, func() { done(reply) }) }
 		if seededbug.On(seededbug.OffsetsBesideEnd) {
-			begin = s.later
+			s.later(x, store)
+			return
 		}
-		begin(x, func(now time.Time) {
-			s.storePending(now, x, c, &r, reply, settle, func() { done(reply) })
-		})
+		s.beginTxn(x, store)
 	}
 	g.submitTxn(r.ID, c)
 }

@@ -187,7 +187,7 @@ func (s *shard) storeDecision(now time.Time, d *deciding) {
 	if d.open() || d.by == byEnd || d.by == byEndBump {
 		x.ending = outcomeOf(d.commit)
 	}
-	if seededbug.On(seededbug.MarkersBeforeDecision) {
+	if seededbug.On(seededbug.MarkersBeforeDecision) && len(row.Partitions) > 0 {
 		s.logs.End((&txn{row: row}).markers(s.term), func(error) {})
 	}
 	o := &op{shard: s.id, deadline: now.Add(s.timeout), change: change{transactions: []meta.TransactionRow{row}}}
