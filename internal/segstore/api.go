@@ -106,6 +106,7 @@ type Options struct {
 	Log             *slog.Logger
 	Observer        Observer      // may be nil
 	RecoveryThreads int           // logs recovered at once
+	OpenFiles       int           // segment files kept open, 0: a quarter of the process's limit
 	RetentionEvery  time.Duration // log.retention.check.interval.ms
 	CheckpointEvery time.Duration // recovery points, log starts (log.flush.offset.checkpoint.interval.ms)
 	ProducerExpiry  time.Duration // producer.id.expiration.ms

@@ -22,6 +22,7 @@ func (l *Log) AppendLeader(b Batch, term int32) (Appended, error) {
 	err := b.validate(cfg, now.UnixMilli())
 	var a Appended
 	if err == nil {
+		l.store.writers.admit(l)
 		l.mu.Lock()
 		a, err = l.leaderLocked(&b, term, cfg, now)
 		l.mu.Unlock()
@@ -85,6 +86,7 @@ func (l *Log) AppendMarker(producerID int64, producerEpoch int16, commit bool, c
 	cfg := l.cfg.Load()
 	now := l.store.now()
 	b := buildMarker(producerID, producerEpoch, commit, coordinatorTerm, now.UnixMilli())
+	l.store.writers.admit(l)
 	l.mu.Lock()
 	err := l.markerLocked(&b, coordinatorTerm, term, cfg, now)
 	l.mu.Unlock()
@@ -122,6 +124,7 @@ func (l *Log) markerLocked(b *Batch, coordinatorTerm, term int32, cfg *LogConfig
 func (l *Log) AppendFollower(batches []byte) (end int64, err error) {
 	cfg := l.cfg.Load()
 	now := l.store.now()
+	l.store.writers.admit(l)
 	l.mu.Lock()
 	err = l.writable()
 	for err == nil && len(batches) > 0 {
@@ -177,6 +180,7 @@ func (l *Log) writeLocked(raw []byte, h *BatchHeader, cfg *LogConfig, now time.T
 		}
 		l.writer = f
 	}
+	l.store.writers.join(l)
 	l.idle = false
 	if _, err := l.writer.WriteAt(raw, seg.size); err != nil && !(seededbug.On(seededbug.SwallowENOSPC) && isFull(err)) {
 		if terr := l.writer.Truncate(seg.size); terr != nil {

@@ -194,7 +194,7 @@ func TestManyLogs(t *testing.T) {
 	if n := runtime.NumGoroutine(); n > before+flushParallel {
 		t.Errorf("%d goroutines, %d before", n, before)
 	}
-	if s.handles.open > openFiles {
+	if s.handles.open > s.handles.limit {
 		t.Errorf("%d open files", s.handles.open)
 	}
 	stopTest(t, s, true)
@@ -209,7 +209,7 @@ func TestManyLogs(t *testing.T) {
 	} else {
 		t.Logf("%d bytes of memory for an idle log, %d open files", per, s.handles.open)
 	}
-	if s.handles.open > openFiles || len(s.Logs()) != logs {
+	if s.handles.open > s.handles.limit || len(s.Logs()) != logs {
 		t.Errorf("%d open files, %d logs", s.handles.open, len(s.Logs()))
 	}
 	stopTest(t, s, true)

@@ -12,7 +12,8 @@ import (
 
 // handles keeps at most limit segment files open: they are opened when first
 // used, and the one unused for longest is closed when there are too many.
-// Files in use are never closed, so the limit is soft.
+// Files in use are never closed; so that the limit holds all the same, writers
+// have a share of their own and reads keep no file when it is crowded.
 type handles struct {
 	fs    vfs.FS
 	limit int
@@ -20,6 +21,23 @@ type handles struct {
 	mu   sync.Mutex // guards the fields below and those of every handle
 	idle list.List  // *handle open and unused, oldest use first
 	open int
+}
+
+// fileLimit is how many segment files a store keeps open: a quarter of what the
+// process may, since connections need descriptors too.
+func fileLimit() int {
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		return 256
+	}
+	return int(min(max(uint64(r.Cur)/4, 64), 8192)) // Cur is signed on some systems
+}
+
+// crowded says whether as many files are in use as may be open.
+func (c *handles) crowded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open-c.idle.Len() >= c.limit
 }
 
 // handle is a segment file, open or not.

@@ -150,8 +150,7 @@ func (l *Log) rest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.idle && l.writer != nil {
-		l.store.handles.release(&l.segments[len(l.segments)-1].file)
-		l.writer = nil
+		l.layDown()
 	}
 	l.idle = true
 }

@@ -57,6 +57,7 @@ type Log struct {
 	segments   []*segment  // * never empty while open, sorted, replaced as a whole
 	rebuilds   int         // how often the log was read anew after truncation
 	timedFlush atomic.Bool // a flush.ms deadline is set
+	writing    atomic.Bool // is in the queue of writers
 }
 
 // savedEnd is an active segment and the end of the log in it.

@@ -69,14 +69,19 @@ func (r *records) add(s *segment, off, n int64) error {
 		return err
 	}
 	r.n += n
-	if n > smallPiece {
+	if n > smallPiece && !r.handles.crowded() {
 		r.pieces = append(r.pieces, piece{file: &s.file, f: f, off: off, n: n})
 		return nil
 	}
 	defer r.handles.release(&s.file)
-	buf := smallPool.Get().(*[]byte)
-	r.pooled = append(r.pooled, buf)
-	mem := (*buf)[:n]
+	var mem []byte
+	if n <= smallPiece {
+		buf := smallPool.Get().(*[]byte)
+		r.pooled = append(r.pooled, buf)
+		mem = (*buf)[:n]
+	} else {
+		mem = make([]byte, n)
+	}
 	r.pieces = append(r.pieces, piece{mem: mem, n: n})
 	return readFull(f, mem, off)
 }

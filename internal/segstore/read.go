@@ -17,6 +17,9 @@ import (
 func (l *Log) Read(from int64, max int, upTo Bound, minOne bool) (Records, error) {
 	for {
 		w := window{log: l, from: from, room: max, minOne: minOne}
+		if max > smallPiece && l.store.handles.crowded() {
+			w.room = smallPiece // it will be read into memory
+		}
 		if err := w.open(upTo); err != nil {
 			return nil, l.wrap("read", err)
 		}

@@ -1,6 +1,7 @@
 package segstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,6 @@ import (
 
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
-
-// openFiles is how many segment files a store keeps open, unless more are in use.
-const openFiles = 1024
 
 // closeParallel is how many logs Close works on at once: they wait for fsyncs,
 // which the file system joins.
@@ -46,6 +44,7 @@ type Store struct {
 	cleanOK     bool
 
 	handles *handles
+	writers writers
 	indexes *indexCache
 	flusher *flusher
 	cleaner *cleaner
@@ -84,7 +83,8 @@ func Open(opts Options) (*Store, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.handles = newHandles(s.fs, openFiles)
+	s.handles = newHandles(s.fs, cmp.Or(opts.OpenFiles, fileLimit()))
+	s.writers.limit = s.handles.limit / 2
 	s.indexes = &indexCache{fs: s.fs, handles: s.handles}
 	s.flusher = newFlusher(s)
 	s.cleaner = newCleaner(s)

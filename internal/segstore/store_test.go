@@ -55,9 +55,12 @@ func plainBatch(h BatchHeader, n, size int, ts int64) []byte {
 
 var noProducer = BatchHeader{ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1}
 
+// testFiles is a limit of open files that tests with many logs reach.
+const testFiles = 1024
+
 func openTest(t *testing.T, fsys vfs.FS, dir string, d Durability, cfg LogConfig) *Store {
 	t.Helper()
-	s, err := Open(Options{FS: fsys, Dir: dir, Durability: d})
+	s, err := Open(Options{FS: fsys, Dir: dir, Durability: d, OpenFiles: testFiles})
 	if err != nil {
 		t.Fatal(err)
 	}
