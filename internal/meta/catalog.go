@@ -148,18 +148,23 @@ const (
 	sqlTopicPendingsDelete = `/* topic_pendings_delete */ DELETE FROM pgbroker_internal.transaction_offsets WHERE topic_id = ANY ($1::uuid[])`
 )
 
+// deleteTopics removes topics with all that belongs to them, and returns those that there were.
+func deleteTopics(ctx context.Context, tx pgx.Tx, ids []UUID) (map[UUID]bool, error) {
+	arg := pgUUIDs(ids)
+	for _, stmt := range []string{sqlTopicConfigsDelete, sqlPartitionsDelete, sqlTopicLogsDelete, sqlTopicOffsetsDelete, sqlTopicPendingsDelete} {
+		if _, err := tx.Exec(ctx, stmt, arg); err != nil {
+			return nil, err
+		}
+	}
+	return collectIDs(tx.Query(ctx, sqlTopicsDelete, arg))
+}
+
 // DeleteTopics implements CatalogStore.
 func (p *Postgres) DeleteTopics(ctx context.Context, o Owner, ids []UUID) (Catalog, []error, error) {
 	var c Catalog
 	var errs []error
 	err := p.catalogTx(ctx, o, func(ctx context.Context, tx pgx.Tx, _ int32, version int64) (bool, error) {
-		arg := pgUUIDs(ids)
-		for _, stmt := range []string{sqlTopicConfigsDelete, sqlPartitionsDelete, sqlTopicLogsDelete, sqlTopicOffsetsDelete, sqlTopicPendingsDelete} {
-			if _, err := tx.Exec(ctx, stmt, arg); err != nil {
-				return false, err
-			}
-		}
-		gone, err := collectIDs(tx.Query(ctx, sqlTopicsDelete, arg))
+		gone, err := deleteTopics(ctx, tx, ids)
 		if err != nil {
 			return false, err
 		}

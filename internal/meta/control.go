@@ -45,6 +45,7 @@ func (p *Postgres) Bootstrap(ctx context.Context) (Cluster, error) {
 	if err != nil {
 		return c, fmt.Errorf("bootstrap: %w", err)
 	}
+	p.mark.Store(&mark)
 	read := func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, sqlClusterRead).Scan(&c.ID, &c.History, &c.ServerMark, &c.CatalogVersion)
 	}
@@ -99,7 +100,7 @@ const (
 	sqlRenew = `/* renew */
 UPDATE pgbroker_internal.brokers
 SET lease_until = clock_timestamp() + $3::bigint * interval '1 microsecond', lease_ms = $4, beat = beat + 1, backend_pid = pg_backend_pid()
-WHERE broker_id = $1 AND incarnation = $2 AND state IN (1, 2)`
+WHERE broker_id = $1 AND incarnation = $2 AND state IN (1, 2) RETURNING beat`
 	sqlOwnShards = `/* own_shards */ SELECT shard, seq FROM pgbroker_internal.coordinator_shards WHERE owner = $1`
 )
 
@@ -110,9 +111,12 @@ func (p *Postgres) Renew(ctx context.Context, o Owner, lease time.Duration, know
 	var renewed bool
 	err := p.batch(ctx, p.control, func(b *pgx.Batch) {
 		r, renewed = Renewal{ShardSeqs: map[int16]int64{}, ServerMark: unknownMark}, false
-		b.Queue(sqlRenew, o.BrokerID, o.Incarnation, lease.Microseconds(), leaseMs(lease)).Exec(func(tag commandTag) error {
-			renewed = tag.RowsAffected() == 1
-			return nil
+		b.Queue(sqlRenew, o.BrokerID, o.Incarnation, lease.Microseconds(), leaseMs(lease)).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&r.Beat}, func() error {
+				renewed = true
+				return nil
+			})
+			return err
 		})
 		b.Queue(sqlCatalog, knownCatalog).Query(func(rows pgx.Rows) (err error) {
 			r.Catalog, err = scanCatalog(rows)
@@ -135,9 +139,34 @@ func (p *Postgres) Renew(ctx context.Context, o Owner, lease time.Duration, know
 		return Renewal{}, fmt.Errorf("renew lease of broker %d: %w", o.BrokerID, err)
 	}
 	if !renewed {
-		return Renewal{}, fmt.Errorf("renew lease of broker %d: %w", o.BrokerID, ErrFenced)
+		return Renewal{}, fmt.Errorf("renew lease of broker %d: %w", o.BrokerID, p.whyFenced(ctx, o))
 	}
 	return r, nil
+}
+
+// whyFenced tells a newer registration from a database that has forgotten ours.
+func (p *Postgres) whyFenced(ctx context.Context, o Owner) (why error) {
+	err := p.withConn(ctx, p.control, func(ctx context.Context, conn *pgxpool.Conn) error {
+		var err error
+		why, err = fencedOrForked(ctx, conn, o)
+		return p.classify(conn, err)
+	})
+	return errors.Join(why, err)
+}
+
+type queryer interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func fencedOrForked(ctx context.Context, q queryer, o Owner) (why, err error) {
+	var incarnation int64
+	if err := q.QueryRow(ctx, sqlIncarnation, o.BrokerID).Scan(&incarnation); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, err
+	}
+	if incarnation < o.Incarnation {
+		return ErrForked, nil
+	}
+	return ErrFenced, nil
 }
 
 // leaseMs is what operators see; a lease below a millisecond counts as one.
@@ -147,6 +176,7 @@ const (
 	// sqlOwnerGuard is the first statement of every control transaction of a broker.
 	sqlOwnerGuard = `/* owner_guard */
 UPDATE pgbroker_internal.brokers SET beat = beat + 1 WHERE broker_id = $1 AND incarnation = $2 AND state IN (1, 2)`
+	sqlIncarnation = `/* incarnation */ SELECT incarnation FROM pgbroker_internal.brokers WHERE broker_id = $1`
 	sqlBrokerState = `/* broker_state */
 UPDATE pgbroker_internal.brokers SET state = $2::smallint, version = $3, lease_until = CASE WHEN $2::smallint = 3 THEN clock_timestamp() ELSE lease_until END
 WHERE broker_id = $1`
@@ -157,10 +187,11 @@ WHERE broker_id = $1`
 // guardOwner proves that o still is the broker and holds its row until the end.
 func guardOwner(ctx context.Context, tx pgx.Tx, o Owner) error {
 	tag, err := tx.Exec(ctx, sqlOwnerGuard, o.BrokerID, o.Incarnation)
-	if err == nil && tag.RowsAffected() != 1 {
-		return ErrFenced
+	if err != nil || tag.RowsAffected() == 1 {
+		return err
 	}
-	return err
+	why, err := fencedOrForked(ctx, tx, o)
+	return errors.Join(why, err)
 }
 
 // lockCluster orders catalog changes of all brokers; it comes after the broker's own row and before all others.

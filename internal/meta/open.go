@@ -50,6 +50,9 @@ type Postgres struct {
 	pooler                    atomic.Bool
 	// noMark: the server refuses to name itself, so that a transaction must not ask (an error would end it).
 	noMark atomic.Bool
+	// mark is the server whose history this process goes by, nil before Bootstrap. A session that leads to another one is
+	// not used before Reconcile.
+	mark atomic.Pointer[string]
 }
 
 var _ Store = (*Postgres)(nil)

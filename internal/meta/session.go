@@ -67,10 +67,44 @@ func (p *Postgres) afterConnect(ctx context.Context, c *pgx.Conn) error {
 		return errPooler
 	}
 	shown, err := c.PgConn().Exec(ctx, "SHOW "+witness).ReadAll()
+	if err == nil {
+		err = p.noteServer(ctx, c)
+	}
 	if err == nil && (len(shown) != 1 || len(shown[0].Rows) != 1 || string(shown[0].Rows[0][0]) != want) {
 		return errPooler
 	}
 	return err
+}
+
+const serverKey = "pgbroker.server"
+
+// noteServer remembers which server a session leads to. What cannot be found out is not compared.
+func (p *Postgres) noteServer(ctx context.Context, c *pgx.Conn) error {
+	if p.mark.Load() == nil || p.noMark.Load() {
+		return nil
+	}
+	shown, err := c.PgConn().Exec(ctx, sqlServerMark).ReadAll()
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) {
+		return nil
+	}
+	if err == nil && len(shown) == 1 && len(shown[0].Rows) == 1 {
+		c.PgConn().CustomData()[serverKey] = string(shown[0].Rows[0][0])
+	}
+	return err
+}
+
+// checkServer refuses a session that leads to another server than the one whose history is known: what is read there may
+// be older, and must not be changed before it has been compared.
+func (p *Postgres) checkServer(c *pgx.Conn) error {
+	known := p.mark.Load()
+	found, ok := c.PgConn().CustomData()[serverKey].(string)
+	if known == nil || !ok || *known == unknownMark || found == *known {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_ = c.Close(ctx)
+	return unavailable(fmt.Errorf("it is another server (%s instead of %s), which has not been compared yet", found, *known))
 }
 
 // majorVersion of "15.18 (Debian …)", "17beta1"; 0 if there is none.

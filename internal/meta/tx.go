@@ -95,6 +95,11 @@ func (p *Postgres) withConn(parent context.Context, pl *pool, fn func(context.Co
 		return unavailable(err)
 	}
 	defer conn.Release()
+	if pl != p.control {
+		if err := p.checkServer(conn.Conn()); err != nil {
+			return err
+		}
+	}
 	clearWarning(conn.Conn().PgConn())
 	return fn(ctx, conn)
 }

@@ -173,6 +173,15 @@ type Renewal struct {
 	Catalog    *Catalog // nil when catalog_version has not moved since known
 	ShardSeqs  map[int16]int64
 	ServerMark string
+	Beat       int64 // rises with each renewal
+}
+
+// Sight is what Look sees.
+type Sight struct {
+	Incarnation int64 // of the broker's last registration, 0 there is none
+	Beat        int64 // rises with each renewal
+	ServerMark  string
+	Catalog     Catalog
 }
 
 // Owner guards changes made for a broker process.
@@ -204,7 +213,8 @@ type Control interface {
 	// directories holds a running lease; *LogDirsError if this broker leads partitions and none of its log directories
 	// is a registered one.
 	Register(ctx context.Context, r Registration) (Registered, error)
-	// Renew extends the lease, durably, and brings the rows with it. ErrFenced if the incarnation is not ours.
+	// Renew extends the lease, durably, and brings the rows with it. ErrFenced if the incarnation is not ours, ErrForked if
+	// the stored one is older.
 	Renew(ctx context.Context, o Owner, lease time.Duration, knownCatalog int64) (Renewal, error)
 	// SetBrokerState marks stopping or stopped; stopped also ends the lease.
 	SetBrokerState(ctx context.Context, o Owner, s BrokerState) error
@@ -212,6 +222,12 @@ type Control interface {
 	ChangePartitions(ctx context.Context, o Owner, changes []PartitionChange) error
 	// TakeShards makes the broker owner of all coordinator shards under a new term.
 	TakeShards(ctx context.Context, o Owner, floors map[int16]int32) ([]Shard, error)
+	// Reconcile makes a database whole that has gone back, or that another server serves now, in one durable transaction: the
+	// history rises, rows that are older than what is known are put back under terms above both, rows that are not count
+	// for the new history. ErrFenced: a live process is not the broker any more. It may be called again.
+	Reconcile(ctx context.Context, r Registration, k Known) (Reconciled, error)
+	// Look reads what a start compares with its disk, and changes nothing.
+	Look(ctx context.Context, broker int32) (Sight, error)
 	// ServerMark names the server and timeline a new connection talks to.
 	ServerMark(ctx context.Context) (string, error)
 }

@@ -127,12 +127,16 @@ var shardCases = []suiteCase{
 		g, m, o := groupRow, bareRow, offsetRow
 		g.Generation, m.MemberID, o.Offset = 99, "m1", 99
 		for name, fill := range map[string]func(*meta.ShardChange){
-			"group":            func(c *meta.ShardChange) { g.Version = 5; c.Groups = []meta.GroupRow{g} },
-			"member":           func(c *meta.ShardChange) { m.Version = 4; c.Members = []meta.MemberRow{m} },
-			"offset":           func(c *meta.ShardChange) { o.Version = 5; c.Offsets = []meta.OffsetRow{o} },
-			"deleted group":    func(c *meta.ShardChange) { c.DeletedGroups = []meta.GroupKey{{Group: "g", Version: 4}} },
-			"deleted member":   func(c *meta.ShardChange) { c.DeletedMembers = []meta.MemberKey{{Group: "g", MemberID: "m1", Version: 4}} },
-			"deleted offset":   func(c *meta.ShardChange) { c.DeletedOffsets = []meta.OffsetKey{{Group: "g", TopicID: id(1), Partition: 2, Version: 4}} },
+			"group":         func(c *meta.ShardChange) { g.Version = 5; c.Groups = []meta.GroupRow{g} },
+			"member":        func(c *meta.ShardChange) { m.Version = 4; c.Members = []meta.MemberRow{m} },
+			"offset":        func(c *meta.ShardChange) { o.Version = 5; c.Offsets = []meta.OffsetRow{o} },
+			"deleted group": func(c *meta.ShardChange) { c.DeletedGroups = []meta.GroupKey{{Group: "g", Version: 4}} },
+			"deleted member": func(c *meta.ShardChange) {
+				c.DeletedMembers = []meta.MemberKey{{Group: "g", MemberID: "m1", Version: 4}}
+			},
+			"deleted offset": func(c *meta.ShardChange) {
+				c.DeletedOffsets = []meta.OffsetKey{{Group: "g", TopicID: id(1), Partition: 2, Version: 4}}
+			},
 			"with another row": func(c *meta.ShardChange) { o.Version = 1; c.Offsets = []meta.OffsetRow{expiring, o} },
 		} {
 			old := meta.ShardChange{Shard: c.Shard, Term: c.Term, Seq: c.Seq}

@@ -60,6 +60,12 @@ func TestForkForgetsTheLastCommits(t *testing.T) {
 	if after, _ := m.ServerMark(t.Context()); after == mark {
 		t.Fatal("the server mark is the same")
 	}
+	if err := create(t, m, o, "b"); !errors.Is(err, meta.ErrUnavailable) {
+		t.Fatalf("a change of a server that was not compared: %v", err)
+	}
+	if _, err := m.Reconcile(t.Context(), meta.Registration{BrokerID: 1, ProcessID: meta.UUID{1}}, meta.Known{Incarnation: o.Incarnation}); err != nil {
+		t.Fatal(err)
+	}
 	if err := create(t, m, o, "b"); err != nil {
 		t.Fatal(err)
 	}

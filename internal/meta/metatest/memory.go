@@ -23,6 +23,7 @@ type Memory struct {
 	history  []*undo // one entry per commit, the newest last
 	unsynced int     // of them: relaxed ones that no durable one has followed, at the end
 	timeline int
+	known    string // server mark that its user goes by; another one must be reconciled first
 	faults   []fault
 	down     bool
 	hang     chan struct{} // not nil: calls wait for its end
@@ -57,6 +58,7 @@ type (
 		process    meta.UUID
 		leaseUntil time.Time
 		logDirs    []meta.UUID
+		beat       int64
 	}
 	topic struct {
 		id        meta.UUID
@@ -148,6 +150,9 @@ func (m *Memory) do(ctx context.Context, method string, fn func() error) error {
 	if faulty && !f.after {
 		return fmt.Errorf("%s: %w", method, f.err)
 	}
+	if m.known != "" && m.known != m.serverMark() && !onControl[method] {
+		return fmt.Errorf("%s: %w: it is another server", method, meta.ErrUnavailable)
+	}
 	m.tx = &undo{}
 	if err := fn(); err != nil {
 		m.tx.run()
@@ -159,6 +164,9 @@ func (m *Memory) do(ctx context.Context, method string, fn func() error) error {
 	}
 	return nil
 }
+
+// onControl are the methods that may speak to a server before it has been reconciled, as in Postgres.
+var onControl = map[string]bool{"Bootstrap": true, "Register": true, "Renew": true, "Reconcile": true, "Look": true, "ServerMark": true}
 
 // record makes the transaction one that Fork can forget. What comes by itself (renewals, log offsets) is forgotten with
 // the commit before it, so that a test knows what k commits are.
@@ -186,7 +194,10 @@ func (m *Memory) serverMark() string { return fmt.Sprintf("7000000000000000001/%
 
 func (m *Memory) guardOwner(o meta.Owner) error {
 	b, ok := m.db.brokers[o.BrokerID]
-	if !ok || b.Incarnation != o.Incarnation || (b.State != meta.BrokerLive && b.State != meta.BrokerStopping) {
+	if !ok || b.Incarnation < o.Incarnation {
+		return meta.ErrForked
+	}
+	if b.Incarnation != o.Incarnation || (b.State != meta.BrokerLive && b.State != meta.BrokerStopping) {
 		return meta.ErrFenced
 	}
 	return nil

@@ -76,30 +76,43 @@ func (m *Memory) CreateTopics(ctx context.Context, o meta.Owner, topics []meta.N
 	return c, errs, nil
 }
 
+// deleteTopic removes a topic with all that belongs to it; false when there is none.
+func (m *Memory) deleteTopic(id meta.UUID) bool {
+	t, ok := m.db.topics[id]
+	if !ok {
+		return false
+	}
+	remove(m, m.db.topics, id)
+	remove(m, m.db.names, t.name)
+	for _, k := range slices.Collect(maps.Keys(m.db.partitions)) {
+		if k.topic == id {
+			remove(m, m.db.partitions, k)
+			remove(m, m.db.logs, k)
+		}
+	}
+	for _, k := range slices.Collect(maps.Keys(m.db.offsets)) {
+		if k.topic == id {
+			remove(m, m.db.offsets, k)
+		}
+	}
+	for _, k := range slices.Collect(maps.Keys(m.db.pending)) {
+		if k.topic == id {
+			remove(m, m.db.pending, k)
+		}
+	}
+	return true
+}
+
 // DeleteTopics implements meta.CatalogStore.
 func (m *Memory) DeleteTopics(ctx context.Context, o meta.Owner, ids []meta.UUID) (meta.Catalog, []error, error) {
 	errs := make([]error, len(ids))
 	c, err := m.change(ctx, "DeleteTopics", o, func(int32, int64) (changed bool, _ error) {
 		for i, id := range ids {
-			t, ok := m.db.topics[id]
-			if !ok {
+			if !m.deleteTopic(id) {
 				errs[i] = meta.ErrUnknownTopic
 				continue
 			}
 			changed = true
-			remove(m, m.db.topics, id)
-			remove(m, m.db.names, t.name)
-			for _, k := range slices.Collect(maps.Keys(m.db.partitions)) {
-				if k.topic == id {
-					remove(m, m.db.partitions, k)
-					remove(m, m.db.logs, k)
-				}
-			}
-			for _, k := range slices.Collect(maps.Keys(m.db.offsets)) {
-				if k.topic == id {
-					remove(m, m.db.offsets, k)
-				}
-			}
 		}
 		return changed, nil
 	})

@@ -13,6 +13,7 @@ import (
 // Bootstrap implements meta.Control.
 func (m *Memory) Bootstrap(ctx context.Context) (c meta.Cluster, err error) {
 	err = m.do(ctx, "Bootstrap", func() error {
+		m.known = m.serverMark()
 		if existing, err := m.cluster(); err == nil {
 			c = existing
 			return nil
@@ -83,7 +84,7 @@ func (m *Memory) register(r meta.Registration, old broker, known bool) (meta.Reg
 	put(m, m.db.brokers, r.BrokerID, broker{
 		Broker: meta.Broker{ID: r.BrokerID, Incarnation: out.Incarnation, State: meta.BrokerLive,
 			Endpoints: append([]meta.Endpoint{}, r.Endpoints...), Rack: r.Rack, Software: r.Software, RegisteredAt: now},
-		process: r.ProcessID, leaseUntil: now.Add(r.Lease), logDirs: slices.Clone(r.LogDirs),
+		process: r.ProcessID, leaseUntil: now.Add(r.Lease), logDirs: slices.Clone(r.LogDirs), beat: old.beat + 1,
 	})
 	floors := map[partitionKey]int32{}
 	for _, f := range r.Floors {
@@ -124,8 +125,9 @@ func (m *Memory) Renew(ctx context.Context, o meta.Owner, lease time.Duration, k
 		}
 		b := m.db.brokers[o.BrokerID]
 		b.leaseUntil = meta.StoredTime(m.now()).Add(lease)
+		b.beat++
 		put(m, m.db.brokers, o.BrokerID, b)
-		r = meta.Renewal{ShardSeqs: map[int16]int64{}, ServerMark: m.serverMark()}
+		r = meta.Renewal{ShardSeqs: map[int16]int64{}, ServerMark: m.serverMark(), Beat: b.beat}
 		if m.db.cluster[struct{}{}].CatalogVersion != known {
 			c := m.catalog()
 			r.Catalog = &c
@@ -219,6 +221,106 @@ func (m *Memory) TakeShards(ctx context.Context, o meta.Owner, floors map[int16]
 		return nil, err
 	}
 	return out, nil
+}
+
+// Reconcile implements meta.Control.
+func (m *Memory) Reconcile(ctx context.Context, r meta.Registration, k meta.Known) (out meta.Reconciled, err error) {
+	err = m.do(ctx, "Reconcile", func() error {
+		out = meta.Reconciled{}
+		old, found := m.db.brokers[r.BrokerID]
+		if found {
+			if err := meta.MayReconcile(old.Incarnation, old.process, r, k); err != nil {
+				return err
+			}
+		}
+		cluster, err := m.cluster()
+		if err != nil {
+			return err
+		}
+		plan, err := meta.PlanReconcile(m.catalog(), m.db.counters["producer_id"], k)
+		if err != nil {
+			return err
+		}
+		cluster.History = max(cluster.History, k.Catalog.Cluster.History) + 1
+		cluster.CatalogVersion = max(cluster.CatalogVersion, k.Catalog.Cluster.CatalogVersion) + 1
+		cluster.ServerMark = m.serverMark()
+		put(m, m.db.cluster, struct{}{}, cluster)
+		put(m, m.db.counters, "producer_id", plan.NextProducerID)
+		if old.Incarnation < k.Incarnation {
+			old.Broker.ID, old.Incarnation, old.State = r.BrokerID, k.Incarnation, meta.BrokerLive
+			old.process, old.logDirs, old.Endpoints = r.ProcessID, slices.Clone(r.LogDirs), slices.Clone(r.Endpoints)
+			old.leaseUntil = meta.StoredTime(m.now()).Add(r.Lease)
+			put(m, m.db.brokers, r.BrokerID, old)
+		}
+		m.writePlan(plan, r.BrokerID, cluster)
+		shards := make([]meta.Shard, 0, len(m.db.shards))
+		for _, s := range m.db.shards {
+			shards = append(shards, s.Shard)
+		}
+		write, losses, err := meta.PlanShards(shards, r.BrokerID, k)
+		if err != nil {
+			return err
+		}
+		for _, s := range write {
+			put(m, m.db.shards, s.Shard, shard{s, m.db.shards[s.Shard].history})
+		}
+		for n := range int16(meta.Shards) {
+			if s := m.db.shards[n]; s.Owner == r.BrokerID {
+				if k.Live {
+					s.history = cluster.History
+					put(m, m.db.shards, n, s)
+				}
+				out.Shards = append(out.Shards, s.Shard)
+			}
+		}
+		out.Losses = append(plan.Losses, losses...)
+		out.Catalog = m.catalog()
+		m.known = m.serverMark()
+		return nil
+	})
+	if err != nil {
+		return meta.Reconciled{}, err
+	}
+	return out, nil
+}
+
+func (m *Memory) writePlan(plan meta.ReconcilePlan, owner int32, cluster meta.Cluster) {
+	for _, id := range plan.Delete {
+		m.deleteTopic(id)
+	}
+	for _, t := range plan.Create {
+		put(m, m.db.topics, t.ID, topic{t.ID, t.Name, maps.Clone(t.Configs), t.CreatedAt})
+		put(m, m.db.names, t.Name, t.ID)
+	}
+	for _, t := range plan.Configs {
+		old := m.db.topics[t.ID]
+		old.configs = maps.Clone(t.Configs)
+		put(m, m.db.topics, t.ID, old)
+	}
+	for _, p := range plan.Partitions {
+		p = clonePartition(p)
+		p.History, p.Version = cluster.History, cluster.CatalogVersion
+		put(m, m.db.partitions, partitionKey{p.TopicID, p.Partition}, p)
+	}
+	for _, k := range slices.Collect(maps.Keys(m.db.partitions)) {
+		if p := m.db.partitions[k]; p.Leader == owner && p.History < cluster.History {
+			p.History, p.Epoch, p.Version = cluster.History, p.Epoch+1, cluster.CatalogVersion
+			put(m, m.db.partitions, k, p)
+		}
+	}
+}
+
+// Look implements meta.Control.
+func (m *Memory) Look(ctx context.Context, broker int32) (s meta.Sight, err error) {
+	err = m.do(ctx, "Look", func() error {
+		if _, err := m.cluster(); err != nil {
+			return err
+		}
+		b := m.db.brokers[broker]
+		s = meta.Sight{Incarnation: b.Incarnation, Beat: b.beat, ServerMark: m.serverMark(), Catalog: m.catalog()}
+		return nil
+	})
+	return s, err
 }
 
 // ServerMark implements meta.Control.
