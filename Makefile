@@ -8,9 +8,11 @@ LDFLAGS := -s -w -X main.buildVersion=$(VERSION)
 RACE := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 # Tests of the whole broker measure times, so they run one package at a time.
 WHOLE = github.com/pgbroker/pgbroker/test/%
+DURATION ?= 10m
+SEED ?=
 PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
 
-.PHONY: help build dev test lint unit test-root compat bench image clean
+.PHONY: help build dev test lint unit test-root compat bench chaos image clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -41,6 +43,9 @@ compat: build ## the foreign clients against this broker
 
 bench: build ## produce and fetch, both durabilities
 	$(GO) run ./bench $(ARGS)
+
+chaos: build ## clients under kills, pauses and cuts, their histories judged (DURATION=10m, SEED=...)
+	PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) PGBROKER_CHAOS_DURATION=$(DURATION) PGBROKER_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v ./test/chaos -run TestChaos
 
 image: ## build the container image pgbroker:dev
 	docker build -t pgbroker:dev .

@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"migrations":              {},
 	"bench":                   {},
 	"test/harness":            {},
+	"test/chaos":              {},
 	"test/history":            {}, // pure: what clients saw, whatever the client
 	"test/system":             {},
 	"test/serve":              {},

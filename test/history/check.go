@@ -33,6 +33,8 @@ type Options struct {
 	Source map[string]string
 	// Copier is the group that copies to a pipeline's topic.
 	Copier map[string]string
+	// Rising names groups whose offsets are only ever moved forward.
+	Rising map[string]bool
 	// Money names topics whose amounts add up to nothing.
 	Money []string
 	// MayStepBack lists the times at which committed offsets may have gone back to older values: a declared crash of a

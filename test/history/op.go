@@ -38,7 +38,7 @@ const (
 	Assign Kind = "assign"
 	// Work is the processing of records by a group: Group, Topic, Partition, Offsets.
 	Work Kind = "work"
-	// Snapshot is the sum of all amounts below the last stable offset: Topic, Partition, Offset, Sum, Count.
+	// Snapshot is the sum of the amounts of all transactions that end below the last stable offset: Topic, Partition, Offset, Sum, Count.
 	Snapshot Kind = "snapshot"
 	// Fault is something that was broken: Note says what; its times say how long.
 	Fault Kind = "fault"

@@ -54,11 +54,12 @@ func (x *Index) gaps(out, in, group string, copies map[Place]map[int64]Key) (fou
 	return found
 }
 
-// Money is the other form of rule 16: whoever adds up the amounts below a last stable offset finds nothing missing.
+// Money is the other form of rule 16: the amounts of the transactions that end below a last stable offset add up to nothing. (Of one
+// that ends above it some records may lie below, wherever records of transactions interleave.).
 func Money(x *Index, opts Options) (found []Violation) {
 	for _, o := range x.Ops {
 		if o.Kind == Snapshot && o.Type == OK && o.Sum != 0 {
-			found = append(found, broken([]*Op{o}, "the amounts of %s below its stable offset %d add up to %d", o.place(), o.Offset, o.Sum))
+			found = append(found, broken([]*Op{o}, "the amounts of the transactions that end in %s below its stable offset %d add up to %d", o.place(), o.Offset, o.Sum))
 		}
 	}
 	for _, topic := range opts.Money {

@@ -43,7 +43,7 @@ func (t *Txn) aborted() *Op {
 // Atomicity is rule 13: of a transaction that committed (it was acknowledged, or one of its records was seen under
 // read_committed) everything took effect: each record that was acknowledged is in the final read, and each offset in it is
 // at least reached by the group. No transaction ends both ways. Of an aborted one no offset is seen.
-func Atomicity(x *Index, _ Options) (found []Violation) {
+func Atomicity(x *Index, opts Options) (found []Violation) {
 	final := map[groupPlace]*Op{}
 	for _, o := range x.Ops {
 		if o.Kind == FetchOffset && o.Final && o.Type == OK {
@@ -64,7 +64,7 @@ func Atomicity(x *Index, _ Options) (found []Violation) {
 			}
 		}
 		if o.Kind == CommitOffset && o.Txn != 0 && o.Type == OK && x.Txns[o.Txn].Must() {
-			if last := final[o.groupPlace()]; last != nil && last.Offset < o.Offset && last.Invoke > o.Complete && o.Metadata == "" {
+			if last := final[o.groupPlace()]; last != nil && last.Offset < o.Offset && last.Invoke > o.Complete && opts.Rising[o.Group] {
 				found = append(found, broken([]*Op{o, x.Txns[o.Txn].Seen, last}, "transaction %d committed offset %d of %s and the group is at %d", o.Txn, o.Offset, o.place(), last.Offset))
 			}
 		}

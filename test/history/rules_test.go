@@ -155,7 +155,7 @@ var cases = []struct {
 	{"atomicity", "offset without its commit", Options{},
 		seq(with(commit(3, -1, ""), func(o *Op) { o.Txn = 7 }), end(7, true), fetch(3)),
 		seq(with(commit(3, -1, ""), func(o *Op) { o.Txn = 7 }), end(7, false), fetch(3))},
-	{"atomicity", "commit without its offset", Options{},
+	{"atomicity", "commit without its offset", Options{Rising: map[string]bool{"g": true}},
 		seq(with(commit(3, -1, ""), func(o *Op) { o.Txn = 7 }), end(7, true), with(fetch(3), func(o *Op) { o.Final = true })),
 		seq(with(commit(3, -1, ""), func(o *Op) { o.Txn = 7 }), end(7, true), with(fetch(-1), func(o *Op) { o.Final = true }))},
 	{"early-read", "before its end was asked for", Options{},
