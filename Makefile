@@ -12,7 +12,11 @@ DURATION ?= 10m
 SEED ?=
 PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
 
+<<<<<<< ours
 .PHONY: help build dev test lint unit test-root compat bench chaos image clean
+=======
+.PHONY: help build dev test lint unit test-root compat many bench-log bench image clean
+>>>>>>> theirs
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -40,6 +44,12 @@ test-root: build ## what needs root: containers, loop mounts, network namespaces
 compat: build ## the foreign clients against this broker
 	test/compat/run
 	test/compat/perf
+
+many: build ## 10,000 partitions and 500 connections under ulimit -n 4096
+	PGBROKER_MANY_PARTITIONS=10000 PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 10m -v ./test/many
+
+bench-log: ## what the log does in process: the figures of docs/performance.md
+	$(GO) test ./internal/segstore -run '^$$' -bench . -benchmem -timeout 20m
 
 bench: build ## produce and fetch, both durabilities
 	$(GO) run ./bench $(ARGS)

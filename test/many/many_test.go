@@ -22,7 +22,6 @@ import (
 func TestMain(m *testing.M) { harness.Main(m) }
 
 const (
-	maxFiles    = 4096 // ulimit -n of the broker
 	perTopic    = 100
 	connections = 500
 )
@@ -30,22 +29,22 @@ const (
 // TestManyPartitions: each partition is written and read, by more connections than a small server sees, under a limit of
 // descriptors that is below the number of partitions; all is there again after a clean stop and after kill -9. What the
 // broker holds in goroutines and handles does not follow the number of partitions, and a start takes time in proportion.
-// PGBROKER_MANY_PARTITIONS sets their number, a multiple of 500.
+// PGBROKER_MANY_PARTITIONS sets their number, a multiple of 500, and has both durabilities run.
 func TestManyPartitions(t *testing.T) {
-	partitions := 2000
+	partitions, maxFiles, durabilities := 2000, 2048, []string{"strict"} // maxFiles is ulimit -n of the broker
 	if s := os.Getenv("PGBROKER_MANY_PARTITIONS"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 5*perTopic || n%(5*perTopic) != 0 {
 			t.Fatalf("PGBROKER_MANY_PARTITIONS=%q is no multiple of %d", s, 5*perTopic)
 		}
-		partitions = n
+		partitions, maxFiles, durabilities = n, 4096, []string{"relaxed", "strict"}
 	}
-	for _, durability := range []string{"relaxed", "strict"} {
-		t.Run(durability, func(t *testing.T) { many(t, durability, partitions) })
+	for _, durability := range durabilities {
+		t.Run(durability, func(t *testing.T) { many(t, durability, partitions, maxFiles) })
 	}
 }
 
-func many(t *testing.T, durability string, partitions int) {
+func many(t *testing.T, durability string, partitions, maxFiles int) {
 	b := harness.NewBroker(t, harness.BrokerOptions{Postgres: pgtest.Server(t).URL("postgres"),
 		Set: []string{"durability=" + durability, "max.connections.per.ip=10000", "auto.create.topics.enable=false"}})
 	b.Wrap = []string{"bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, maxFiles)}
