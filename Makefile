@@ -12,11 +12,7 @@ DURATION ?= 10m
 SEED ?=
 PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
 
-<<<<<<< ours
-.PHONY: help build dev test lint unit test-root compat bench chaos image clean
-=======
-.PHONY: help build dev test lint unit test-root compat many bench-log bench image clean
->>>>>>> theirs
+.PHONY: help build dev test lint unit test-root compat many bench-log bench chaos image clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
