@@ -84,9 +84,5 @@ func offsetError(r *kmsg.OffsetFetchResponse) error {
 
 // noteCode keeps an error code in the history.
 func noteCode(code int16) func(*history.Op) {
-	return func(o *history.Op) {
-		if code != 0 {
-			o.Note = fmt.Sprintf("code %d", code)
-		}
-	}
+	return func(o *history.Op) { o.Code = code }
 }

@@ -136,19 +136,19 @@ func (c *txnClient) send(ctx context.Context, txn int64, place history.Place, va
 		version = 11
 	}
 	code := func(a kmsg.Response) int16 { return a.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode }
-	how, note, base := history.Info, "", int64(-1)
+	how, note, base, last := history.Info, "", int64(-1), int16(0)
 	err := c.repeat(ctx, produceRequest(version, c.id, place.Topic, place.Partition, b.encode()), code, func(sent int, a kmsg.Response, code int16, err error) {
 		if err != nil {
 			how, note = history.Info, err.Error()
 			return
 		}
-		if how, note = history.ProduceOutcome(code, sent), fmt.Sprintf("code %d", code); code == 0 {
-			base, note = a.(*kmsg.ProduceResponse).Topics[0].Partitions[0].BaseOffset, ""
+		if how, note, last = history.ProduceOutcome(code, sent), "", code; code == 0 {
+			base = a.(*kmsg.ProduceResponse).Topics[0].Partitions[0].BaseOffset
 		}
 	})
 	for i, p := range pending {
 		p.Done(how, func(o *history.Op) {
-			if o.Note, o.Offset = note, base; base >= 0 {
+			if o.Note, o.Code, o.Offset = note, last, base; base >= 0 {
 				o.Offset += int64(i)
 			}
 		})

@@ -25,6 +25,8 @@ type BrokerOptions struct {
 	Port       int      // that it listens on; 0 a free one
 	Advertised int      // that clients are told; 0 Port
 	Set        []string // further settings, key=value
+	Binary     string   // "" the binary under test
+	Env        []string // added to the environment, KEY=value
 }
 
 // Broker is a broker process that can be killed and started again with the same settings. It ends with its test.
@@ -56,7 +58,10 @@ func NewBroker(t testing.TB, o BrokerOptions) *Broker {
 	if o.Advertised == 0 {
 		o.Advertised = o.Port
 	}
-	b := &Broker{t: t, binary: Binary(t), opts: o, Log: &Buffer{}}
+	if o.Binary == "" {
+		o.Binary = Binary(t)
+	}
+	b := &Broker{t: t, binary: o.Binary, opts: o, Log: &Buffer{}}
 	t.Cleanup(func() {
 		b.Kill()
 		if t.Failed() {
@@ -82,7 +87,7 @@ func (b *Broker) command() *exec.Cmd {
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = b.Log
-	cmd.Env = Environment()
+	cmd.Env = Environment(b.opts.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }

@@ -69,6 +69,7 @@ var Rules = []Rule{
 	{16, "exactly-once", ExactlyOnce},
 	{16, "money", Money},
 	{17, "fencing", Fencing},
+	{17, "groundless-fence", GroundlessFence},
 	{18, "stable-offset-liveness", StableOffsetLiveness},
 	{19, "offset-register", OffsetRegister},
 	{20, "stale-member", StaleMember},
@@ -176,6 +177,9 @@ func (o *Op) short() string {
 			fmt.Fprintf(&b, "(txn %d)", r.Value.Txn)
 		}
 		b.WriteString(r.Bad)
+	}
+	if o.Code != 0 {
+		fmt.Fprintf(&b, " code %d", o.Code)
 	}
 	if o.Note != "" {
 		fmt.Fprintf(&b, " (%s)", o.Note)

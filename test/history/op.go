@@ -100,6 +100,7 @@ type Op struct {
 	Which string `json:"which,omitempty"`
 	Sum   int64  `json:"sum,omitempty"`
 	Count int    `json:"count,omitempty"`
+	Code  int16  `json:"code,omitempty"` // Kafka's error code, where the client was told one
 	Note  string `json:"note,omitempty"` // the error, or what else a reader of the history wants to know
 }
 

@@ -1,6 +1,9 @@
 package history
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Fencing is rule 17: once an InitProducerId has answered with a producer id and epoch, nothing that is invoked later
 // under a smaller one of the same transactional id succeeds; and no pair is handed out twice, whoever asks.
@@ -46,4 +49,43 @@ func older(o, than *Op) bool {
 		return c < 0
 	}
 	return o.Epoch < than.Epoch
+}
+
+// fenceCodes are INVALID_PRODUCER_EPOCH and PRODUCER_FENCED.
+var fenceCodes = []int16{47, 90}
+
+// GroundlessFence is the other half of rule 17: who is told that somebody has taken its place was replaced, by an
+// InitProducerId of its transactional id, or was late: its transaction had become older than the timeout. (A power cut
+// that took records back fences as well; histories with one do not ask for this rule.)
+func GroundlessFence(x *Index, opts Options) (found []Violation) {
+	if opts.TransactionTimeout == 0 {
+		return nil
+	}
+	inits := map[string][]*Op{}
+	began := map[int64]int64{} // transactions, by their first operation
+	for _, o := range x.Ops {
+		if o.Kind == Init && o.Transactional != "" {
+			inits[o.Transactional] = append(inits[o.Transactional], o)
+		}
+		if _, ok := began[o.Txn]; o.Txn != 0 && !ok {
+			began[o.Txn] = o.Invoke
+		}
+		if o.Type != Fail || o.Kind == Init || o.Transactional == "" || !slices.Contains(fenceCodes, o.Code) {
+			continue
+		}
+		var own *Op // the latest one that had answered before the transaction began
+		replaced := false
+		for _, i := range inits[o.Transactional] {
+			switch {
+			case i.Type == OK && i.actor() == o.actor() && i.Complete < began[o.Txn]:
+				own, replaced = i, false
+			case own != nil && i.Type != Fail:
+				replaced = true
+			}
+		}
+		if own != nil && !replaced && o.Complete-began[o.Txn] < int64(opts.TransactionTimeout) {
+			found = append(found, broken([]*Op{own, o}, "%s of producer %d epoch %d was fenced with code %d, and nobody had taken its place", o.Kind, o.ProducerID, o.Epoch, o.Code))
+		}
+	}
+	return found
 }

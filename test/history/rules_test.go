@@ -54,6 +54,8 @@ func with(o Op, change func(*Op)) Op {
 	return o
 }
 
+func from(process string) func(*Op) { return func(o *Op) { o.Process = process } }
+
 func typed(o Op, how Type) Op { return with(o, func(o *Op) { o.Type = how }) }
 
 func list(which string, offset int64) Op {
@@ -73,6 +75,10 @@ func initID(process, transactional string, id int64, epoch int16) Op {
 func under(o Op, transactional string, id int64, epoch int16) Op {
 	o.Transactional, o.ProducerID, o.Epoch = transactional, id, epoch
 	return o
+}
+
+func fencedEnd(id int64, epoch int16) Op {
+	return with(under(end(7, true), "x", id, epoch), func(o *Op) { o.Process, o.Type, o.Code = "a", Fail, 90 })
 }
 
 func copied(number, txn, source int64) Value {
@@ -180,6 +186,12 @@ var cases = []struct {
 		seq(initID("a", "x", 5, 0), initID("b", "x", 5, 1), under(end(7, true), "x", 5, 0))},
 	{"fencing", "a pair twice", Options{},
 		seq(initID("a", "", 5, 0), initID("b", "", 6, 0)), seq(initID("a", "", 5, 0), initID("b", "", 5, 0))},
+	{"groundless-fence", "fenced by nobody", Options{TransactionTimeout: time.Second},
+		seq(initID("a", "x", 5, 0), with(under(send(1, 0, 7), "x", 5, 0), from("a")), initID("b", "x", 5, 1), fencedEnd(5, 0)),
+		seq(initID("a", "x", 5, 0), with(under(send(1, 0, 7), "x", 5, 0), from("a")), fencedEnd(5, 0))},
+	{"groundless-fence", "late", Options{TransactionTimeout: time.Second},
+		seq(initID("a", "x", 5, 0), with(under(send(1, 0, 7), "x", 5, 0), from("a")), with(fencedEnd(5, 0), func(o *Op) { o.Invoke, o.Complete = 2e9, 2e9+1 })),
+		seq(initID("a", "x", 5, 0), with(under(send(1, 0, 7), "x", 5, 0), from("a")), with(fencedEnd(5, 0), func(o *Op) { o.Invoke, o.Complete = 5e8, 5e8+1 }))},
 	{"stable-offset-liveness", "an old transaction holds readers back", Options{TransactionTimeout: time.Second, Slack: time.Second},
 		seq(send(1, 0, 7), with(list(Stable, 0), func(o *Op) { o.Invoke, o.Complete = 1e9, 1e9+1 })),
 		seq(send(1, 0, 7), with(list(Stable, 0), func(o *Op) { o.Invoke, o.Complete = 3e9, 3e9+1 }))},
