@@ -42,11 +42,13 @@ type node struct {
 	began    time.Time
 	// acceptNewLogDir starts without the directory that this node's partitions were written to.
 	acceptNewLogDir bool
+	// acceptRestored starts on a database that was restored from an older backup.
+	acceptRestored bool
 }
 
 // runNode starts a broker, prints the ready line, calls started, and serves until ctx ends.
 func runNode(ctx context.Context, cfg *config.Config, flags settingFlags, log *slog.Logger, stdout io.Writer, started func(*node)) error {
-	n := &node{cfg: cfg, log: log, began: time.Now(), acceptNewLogDir: flags.acceptNewLogDir}
+	n := &node{cfg: cfg, log: log, began: time.Now(), acceptNewLogDir: flags.acceptNewLogDir, acceptRestored: flags.acceptRestored}
 	if seededbug.Built {
 		log.Error("THIS BUILD HAS SEEDED BUGS AND LOSES DATA: it is for tests only", "bug", seededbug.Active())
 	}
@@ -86,7 +88,7 @@ func (n *node) start(ctx context.Context) error {
 	}
 	b, err := broker.New(broker.Options{
 		Config: n.cfg, Store: n.store, Segments: n.segments, FS: vfs.OS{}, Dir: n.dir, Durability: n.mode,
-		Log: n.log, Registerer: n.registry, Software: readVersion().Version, BootID: bootID(), AcceptNewLogDir: n.acceptNewLogDir,
+		Log: n.log, Registerer: n.registry, Software: readVersion().Version, BootID: bootID(), AcceptNewLogDir: n.acceptNewLogDir, AcceptRestored: n.acceptRestored,
 	})
 	if err != nil {
 		return &exitError{exitUsage, err}

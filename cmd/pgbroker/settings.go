@@ -22,6 +22,8 @@ type settingFlags struct {
 	logLevel string
 	// acceptNewLogDir is serve's and dev's word that a lost log directory is known to be lost.
 	acceptNewLogDir bool
+	// acceptRestored is their word that the database was restored from an older backup on purpose.
+	acceptRestored bool
 
 	check bool        // --check
 	show  string      // --print-config: "", "set" or "all"
@@ -46,6 +48,7 @@ func (f *settingFlags) registerNode(cmd *cobra.Command) {
 	f.register(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.acceptNewLogDir, "accept-new-log-dir", false, "start on an empty log directory although the old one, with its records, is lost")
+	flags.BoolVar(&f.acceptRestored, "accept-restored-metadata", false, "start on a database that was restored from an older backup")
 	flags.BoolVar(&f.check, "check", false, "test settings, log directory, Postgres and its tables, then exit")
 	flags.StringVar(&f.show, "print-config", "", "print the settings that were given (or =all) and exit")
 	flags.Lookup("print-config").NoOptDefVal = "set"

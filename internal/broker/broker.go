@@ -36,6 +36,8 @@ type Options struct {
 	BootID     string // of the machine's current boot, "" unknown
 	// AcceptNewLogDir starts on an empty directory although this broker leads partitions: their records are lost.
 	AcceptNewLogDir bool
+	// AcceptRestored starts on a database that was restored from an older backup; see compareHistory.
+	AcceptRestored bool
 }
 
 // Broker serves one node id. Start it once, then Run, then Stop.
@@ -50,9 +52,11 @@ type Broker struct {
 	software   string
 	bootID     string
 	acceptNew  bool
-	nodeID     int32
-	metrics    *metrics
-	registerer prometheus.Registerer
+	// acceptRestored is consent to a database that was restored from an older backup.
+	acceptRestored bool
+	nodeID         int32
+	metrics        *metrics
+	registerer     prometheus.Registerer
 
 	catalog atomic.Pointer[catalog]
 	// control serialises changes of the catalog, the state file and terms. I/O and SQL happen under it; no
@@ -60,6 +64,12 @@ type Broker struct {
 	control sync.Mutex
 	state   *stateFile
 	owner   meta.Owner
+	// What was won and applied, for a database that forgets it; see reconcile.
+	registration meta.Registration
+	applied      meta.Catalog
+	shards       []meta.Shard
+	forgotten    bool         // the database was found to have gone back at the start
+	beat         atomic.Int64 // of the last renewal
 	// applying is the catalog version that is being applied, once all that it takes away is taken away. A renewal that
 	// brings the same version need not wait for the rest, which may be ten thousand new logs. 0 none.
 	applying atomic.Int64
@@ -89,7 +99,7 @@ func New(o Options) (*Broker, error) {
 	}
 	b := &Broker{
 		cfg: o.Config, store: o.Store, segments: o.Segments, fs: o.FS, dir: o.Dir,
-		durability: o.Durability, log: o.Log, software: o.Software, bootID: o.BootID, acceptNew: o.AcceptNewLogDir, registerer: o.Registerer,
+		durability: o.Durability, log: o.Log, software: o.Software, bootID: o.BootID, acceptNew: o.AcceptNewLogDir, acceptRestored: o.AcceptRestored, registerer: o.Registerer,
 		nodeID:    int32(o.Config.Int("node.id")),
 		listeners: listeners,
 		fatal:     make(chan error, 1),
@@ -160,12 +170,10 @@ func (b *Broker) Start(ctx context.Context, progress func(segstore.Progress)) er
 	if err := b.loadGroups(ctx, run); err != nil {
 		return err
 	}
-	// Markers of decided transactions come before anything is served; what a power cut may have taken is fenced, and only
-	// then this run is the last one.
-	if err := b.groups.RecoverTxns(ctx, fence); err != nil {
+	if err := b.recoverTxns(ctx, fence); err != nil {
 		return fmt.Errorf("finish transactions: %w", err)
 	}
-	if err := b.writeRunFile(registered, cluster); err != nil {
+	if err := b.writeRunFile(); err != nil {
 		return err
 	}
 	b.startBackground(run)
@@ -189,15 +197,24 @@ func (b *Broker) register(ctx context.Context, cluster meta.Cluster, directory m
 	if r := b.cfg.String("broker.rack"); r != "" {
 		rack = &r
 	}
-	sent := time.Now()
-	registered, err := b.store.Register(ctx, meta.Registration{
+	b.registration = meta.Registration{
 		BrokerID: b.nodeID, ProcessID: process, Lease: b.cfg.Duration("broker.session.timeout.ms"),
 		LogDirs: []meta.UUID{directory}, Endpoints: b.endpoints(), Rack: rack, Software: b.software,
 		Floors: b.floors(), AcceptNewLogDirs: b.acceptNew,
-	})
+	}
+	forgotten, err := b.compareHistory(ctx, cluster, b.registration)
+	if errors.Is(err, meta.ErrLeaseRunning) {
+		return meta.Registered{}, b.leaseRunning(err)
+	}
+	if err != nil {
+		return meta.Registered{}, err
+	}
+	b.forgotten = forgotten
+	sent := time.Now()
+	registered, err := b.store.Register(ctx, b.registration)
 	switch {
 	case errors.Is(err, meta.ErrLeaseRunning):
-		return registered, fmt.Errorf("node.id=%d: %w; stop that one (a killed one's lease runs out by itself), or give this one a node.id of its own", b.nodeID, err)
+		return registered, b.leaseRunning(err)
 	case errors.Is(err, meta.ErrLogDirs):
 		return registered, fmt.Errorf("log.dirs: %s: %w; give that directory, or start with --accept-new-log-dir if it is lost for good (its records are, then)", b.dir, err)
 	case err != nil:
@@ -206,6 +223,19 @@ func (b *Broker) register(ctx context.Context, cluster meta.Cluster, directory m
 	b.lease.Renewed(sent)
 	b.owner = meta.Owner{BrokerID: b.nodeID, Incarnation: registered.Incarnation}
 	return registered, nil
+}
+
+func (b *Broker) leaseRunning(err error) error {
+	return fmt.Errorf("node.id=%d: %w; stop that one (a killed one's lease runs out by itself), or give this one a node.id of its own", b.nodeID, err)
+}
+
+// recoverTxns ends what a start must end: markers of decided transactions come before anything is served. What a power cut
+// may have taken, or a database that went back has forgotten, is fenced, and only then this run is the last one.
+func (b *Broker) recoverTxns(ctx context.Context, lostRecords bool) error {
+	if err := b.groups.RecoverTxns(ctx, lostRecords || b.forgotten); err != nil || !b.forgotten {
+		return err
+	}
+	return b.abortOrphans()
 }
 
 // Fatal delivers the failure that must end the process, such as being fenced.

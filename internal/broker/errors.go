@@ -96,6 +96,7 @@ var kafkaCodes = []struct {
 	{meta.ErrTopicExists, kerr.TopicAlreadyExists},
 	{meta.ErrUnknownTopic, kerr.UnknownTopicOrPartition},
 	{meta.ErrFenced, kerr.NotLeaderForPartition},
+	{meta.ErrForked, kerr.RequestTimedOut},
 	{meta.ErrStale, kerr.RequestTimedOut},
 	{meta.ErrRowMoved, kerr.RequestTimedOut},
 	{meta.ErrUnavailable, kerr.RequestTimedOut},

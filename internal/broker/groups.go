@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgbroker/pgbroker/internal/coordinator"
 	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/segstore"
 )
 
 var errShardsLost = errors.New("another process took over the group coordinator")
@@ -20,7 +21,7 @@ func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[
 		delay = -1 // the coordinator's word for none
 	}
 	b.groups = coordinator.New(coordinator.Options{
-		Owner: b.nodeID, Store: b.store, Log: b.log, Registerer: b.registerer,
+		Owner: b.nodeID, Store: b.store, Log: b.log, Registerer: b.registerer, Relaxed: b.durability == segstore.Relaxed,
 		Fenced:                func() { b.fail(errShardsLost) },
 		InitialRebalanceDelay: delay,
 		MinSessionTimeout:     b.cfg.Duration("group.min.session.timeout.ms"),

@@ -1,13 +1,14 @@
 package broker
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"time"
 
-	"github.com/pgbroker/pgbroker/internal/meta"
 	"github.com/pgbroker/pgbroker/internal/segstore"
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
@@ -16,17 +17,27 @@ import (
 const runFileName = "pgbroker-run"
 
 // runFile says at the next start whether the page cache of the last run can be trusted: it can if the machine has not
-// been booted since, or if the run was strict.
+// been booted since, or if the run was strict. It also says how far the database had come, so that one that has gone back
+// is noticed.
 type runFile struct {
-	Incarnation int64  `json:"incarnation"`
-	BootID      string `json:"boot_id"` // "" unknown
-	Durability  string `json:"durability"`
-	History     int32  `json:"history"`
+	Incarnation    int64  `json:"incarnation"`
+	BootID         string `json:"boot_id"` // "" unknown
+	Durability     string `json:"durability"`
+	History        int32  `json:"history"`
+	ServerMark     string `json:"server_mark"`
+	Beat           int64  `json:"beat"` // of a renewal a few seconds ago
+	CatalogVersion int64  `json:"catalog_version"`
 }
 
-// writeRunFile makes the description of this run durable. It comes after registration and before service.
-func (b *Broker) writeRunFile(r meta.Registered, c meta.Cluster) error {
-	data, err := json.Marshal(runFile{Incarnation: r.Incarnation, BootID: b.bootID, Durability: durabilityName(b.durability), History: c.History})
+// runFileEvery is how often the beat in the file is renewed.
+const runFileEvery = 10 * time.Second
+
+// writeRunFile makes the description of this run durable. It comes after registration and before service, and again while
+// the run goes on.
+func (b *Broker) writeRunFile() error {
+	c := b.catalog.Load().cluster
+	data, err := json.Marshal(runFile{Incarnation: b.owner.Incarnation, BootID: b.bootID, Durability: durabilityName(b.durability),
+		History: c.History, ServerMark: c.ServerMark, Beat: b.beat.Load(), CatalogVersion: c.CatalogVersion})
 	if err != nil {
 		return fmt.Errorf("describe this run: %w", err)
 	}
@@ -34,6 +45,22 @@ func (b *Broker) writeRunFile(r meta.Registered, c meta.Cluster) error {
 		return fmt.Errorf("describe this run: %w", err)
 	}
 	return nil
+}
+
+// keepRunFile renews it until ctx ends, and once more then.
+func (b *Broker) keepRunFile(ctx context.Context) {
+	tick := time.NewTicker(runFileEvery)
+	defer tick.Stop()
+	for going := true; going; {
+		select {
+		case <-ctx.Done():
+			going = false
+		case <-tick.C:
+		}
+		if err := b.writeRunFile(); err != nil {
+			b.log.Warn("the run file could not be renewed; a database that goes back would be noticed less surely", "err", err)
+		}
+	}
 }
 
 // readRunFile describes the last run; ok is false in a directory that never had one.

@@ -132,6 +132,7 @@ func (b *Broker) applyLocked(m meta.Catalog, known map[partitionKey]bool) error 
 		return err
 	}
 	b.catalog.Store(next)
+	b.applied = m
 	b.forgetDeleted(gone)
 	return nil
 }
@@ -257,6 +258,7 @@ func (b *Broker) loadGroups(ctx, run context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.shards = shards
 	b.startGroups(run, shards, rows)
 	return nil
 }
@@ -273,20 +275,41 @@ func (b *Broker) takeRenewal(r meta.Renewal) error {
 // startBackground runs the lease and the writer of operators' offsets.
 func (b *Broker) startBackground(run context.Context) {
 	b.goRun(func() {
-		err := b.lease.Run(run, func(ctx context.Context) error {
-			r, err := b.store.Renew(ctx, b.owner, b.cfg.Duration("broker.session.timeout.ms"), b.catalog.Load().cluster.CatalogVersion)
-			b.groups.SetStoreUp(err == nil)
-			if err != nil {
-				return err
-			}
-			return b.takeRenewal(r)
-		})
+		err := b.lease.Run(run, b.renew)
 		if err != nil && run.Err() == nil {
 			b.fail(fmt.Errorf("node.id %d: %w", b.nodeID, err))
 		}
 	})
+	b.goRun(func() { b.keepRunFile(run) })
 	b.goRun(func() { b.writeLogOffsets(run, 5*time.Second) })
 	b.goRun(func() { b.metrics.watchGroups(run, b.groups) })
+}
+
+// renew extends the lease. It settles what was committed without waiting for the disk, brings the catalog, and notices a
+// database that has gone back or moved to another server, which counts only after it has been compared.
+func (b *Broker) renew(ctx context.Context) error {
+	for reconciled := false; ; reconciled = true {
+		sent := b.groups.Standing()
+		known := b.catalog.Load().cluster // not under the control lock, which a change may hold for long
+		r, err := b.store.Renew(ctx, b.owner, b.cfg.Duration("broker.session.timeout.ms"), known.CatalogVersion)
+		forked := errors.Is(err, meta.ErrForked)
+		b.groups.SetStoreUp(err == nil || forked)
+		if err != nil && !forked {
+			return err
+		}
+		if !reconciled && (forked || differ(r.ServerMark, known.ServerMark) || r.Catalog != nil && r.Catalog.Cluster.CatalogVersion < known.CatalogVersion) {
+			if err := b.reconcile(ctx); err != nil {
+				return fmt.Errorf("put back what the database has forgotten: %w", err)
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b.beat.Store(r.Beat)
+		b.groups.Renewed(sent, r.ShardSeqs)
+		return b.takeRenewal(r)
+	}
 }
 
 // writeLogOffsets keeps the operators' view of log ends a few seconds fresh; only what moved is written.

@@ -120,6 +120,12 @@ func (s *stateFile) Drop(topics []meta.UUID) error {
 	return s.write(entries)
 }
 
+// adopt makes the next change rewrite the file, under another history.
+func (s *stateFile) adopt(cluster meta.Cluster) {
+	s.cluster = cluster
+	_ = s.Close()
+}
+
 func (s *stateFile) write(entries []stateEntry) error {
 	if s.file == nil {
 		return s.rewrite(entries)

@@ -51,7 +51,6 @@ type committer struct {
 	health  *health
 	meter   *metrics
 	fenced  func() // called once, without a lock
-	forked  func() // the database has forgotten our terms; called without a lock, perhaps again and again
 	memory  func(ctx context.Context, shards []int16) (map[int16]meta.ShardRows, error)
 	adopt   func(shard int16, rows meta.ShardRows)
 
@@ -71,7 +70,7 @@ type committer struct {
 }
 
 func newCommitter(store Store, owner int32, log *slog.Logger, h *health, m *metrics, fenced func()) *committer {
-	return &committer{store: store, owner: owner, log: log, health: h, meter: m, fenced: fenced, forked: func() {},
+	return &committer{store: store, owner: owner, log: log, health: h, meter: m, fenced: fenced,
 		adopt: func(int16, meta.ShardRows) {}, allowed: commitsBurst, counted: time.Now(), wake: make(chan struct{}, 1)}
 }
 
@@ -243,8 +242,6 @@ func (c *committer) send(ctx context.Context, class durability, parts []*sending
 	switch {
 	case uncertain(ctx, err):
 		resolved, err = c.resolve(ctx, pipes, !errors.Is(err, meta.ErrStale), err)
-	case errors.Is(err, meta.ErrForked):
-		c.forked()
 	case errors.Is(err, meta.ErrRowMoved) && len(parts[0].ops) > 0 && parts[0].ops[0].solo:
 		c.readAgain(ctx, pipes)
 	}

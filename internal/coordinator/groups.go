@@ -27,9 +27,6 @@ type Options struct {
 	Fenced func()
 	// Relaxed: what need not wait for the disk is committed without (synchronous_commit=off), and kept until it is settled.
 	Relaxed bool
-	// Forked is called, perhaps again and again, when the database has forgotten what this process had won: until Retake
-	// everything that must be stored waits.
-	Forked func()
 
 	InitialRebalanceDelay time.Duration // group.initial.rebalance.delay.ms; negative: none
 	MinSessionTimeout     time.Duration // group.min.session.timeout.ms
@@ -82,9 +79,6 @@ func (o *Options) setDefaults() {
 		o.Topics = func() *TopicView { return none }
 	}
 	set(&o.MailboxSize, 8192)
-	if o.Forked == nil {
-		o.Forked = func() {}
-	}
 	if o.Fenced == nil {
 		o.Fenced = func() {}
 	}
@@ -136,7 +130,7 @@ func New(o Options) *Groups {
 	}
 	meter := newMetrics(o.Registerer)
 	g.committer = newCommitter(o.Store, o.Owner, o.Log, g.health, meter, g.lost)
-	g.committer.relaxed, g.committer.forked = o.Relaxed, o.Forked
+	g.committer.relaxed = o.Relaxed
 	g.committer.memory, g.committer.adopt = g.memory, g.adopt
 	for i := range g.shards {
 		g.shards[i] = &shard{

@@ -82,8 +82,6 @@ func (c *committer) resolve(ctx context.Context, pipes []*pipe, unknown bool, ca
 			continue // asked again, with everything that the shard holds
 		case errors.Is(err, meta.ErrFenced), errors.Is(err, ErrNotCoordinator):
 			return nil, err
-		case errors.Is(err, meta.ErrForked):
-			c.forked()
 		case ctx.Err() != nil:
 			return nil, ErrNotCoordinator
 		}

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 )
 
 // lastEpoch is the highest epoch a producer writes under; its marker has one more. Then it gets another producer id.
-const lastEpoch = math.MaxInt16 - 1
+const lastEpoch = meta.LastProducerEpoch
 
 // txn is what is known of one transactional id: the stored row, and what only memory has. It is changed on its shard's
 // goroutine, when what it became is stored.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,10 @@ type Reconciled struct {
 	Shards  []Shard // owned, with the terms that count now
 	Losses  []Loss  // nothing was lost if it is empty
 }
+
+// LastProducerEpoch is the highest epoch that a producer writes under. A start cannot know which epochs the database has
+// forgotten, so every transactional id is at its last one, and its next decision gives it another producer id.
+const LastProducerEpoch = math.MaxInt16 - 1
 
 // producerIDStep is how far producer ids jump when the counter went back: blocks of other brokers may lie between.
 const producerIDStep = 1_000_000
@@ -213,6 +218,7 @@ UPDATE pgbroker_internal.partitions SET history = $2, partition_epoch = partitio
 UPDATE pgbroker_internal.coordinator_shards s SET owner = $1, term = w.term, version = $2 FROM unnest($3::smallint[], $4::integer[]) w(shard, term) WHERE s.shard = w.shard`
 	sqlReconcileShardHistory = `/* reconcile_shard_history */
 UPDATE pgbroker_internal.coordinator_shards SET history = $2 WHERE owner = $1`
+	sqlReconcileEpochs = `/* reconcile_epochs */ UPDATE pgbroker_internal.transactions SET epoch = $1, version = version + 1`
 	sqlReconcileNextID = `/* reconcile_next_id */ SELECT value FROM pgbroker_internal.counters WHERE name = 'producer_id' FOR UPDATE`
 	sqlReconcileSetID  = `/* reconcile_set_id */ UPDATE pgbroker_internal.counters SET value = $1 WHERE name = 'producer_id'`
 )
@@ -341,9 +347,12 @@ func (out *Reconciled) putBack(ctx context.Context, tx pgx.Tx, broker int32, k K
 		}
 	}
 	if k.Live {
-		if _, err := tx.Exec(ctx, sqlReconcileShardHistory, broker, history); err != nil {
-			return err
-		}
+		_, err = tx.Exec(ctx, sqlReconcileShardHistory, broker, history)
+	} else {
+		_, err = tx.Exec(ctx, sqlReconcileEpochs, LastProducerEpoch)
+	}
+	if err != nil {
+		return err
 	}
 	for _, s := range write {
 		shards[s.Shard] = s

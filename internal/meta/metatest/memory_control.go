@@ -273,6 +273,13 @@ func (m *Memory) Reconcile(ctx context.Context, r meta.Registration, k meta.Know
 				out.Shards = append(out.Shards, s.Shard)
 			}
 		}
+		if !k.Live {
+			for id, t := range maps.Clone(m.db.transactions) {
+				t.row.Epoch = meta.LastProducerEpoch
+				t.row.Version++
+				put(m, m.db.transactions, id, t)
+			}
+		}
 		out.Losses = append(plan.Losses, losses...)
 		out.Catalog = m.catalog()
 		m.known = m.serverMark()
