@@ -210,8 +210,12 @@ func (c *produceCall) refuse(t *topic, err error, size int, out *kmsg.ProduceRes
 	out.ErrorMessage = messageOf(err)
 	c.broker.noteUnmapped("Produce", err)
 	var re *segstore.RecordError
-	if errors.As(err, &re) && re.Index >= 0 {
-		out.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: re.Index, ErrorMessage: &re.Msg}}
+	if errors.As(err, &re) {
+		for i := range re.Records {
+			r := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+			r.RelativeOffset, r.ErrorMessage = re.Records[i].Index, &re.Records[i].Msg
+			out.ErrorRecords = append(out.ErrorRecords, r)
+		}
 	}
 	if errors.Is(err, errNotLeader) && t != nil {
 		if p, ok := t.partition(out.Partition); ok {

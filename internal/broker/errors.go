@@ -75,7 +75,6 @@ var kafkaCodes = []struct {
 
 	{segstore.ErrCorrupt, kerr.CorruptMessage},
 	{segstore.ErrInvalidRecord, kerr.InvalidRecord},
-	{segstore.ErrUnsupportedMagic, kerr.UnsupportedForMessageFormat},
 	{segstore.ErrTooLarge, kerr.MessageTooLarge},
 	{segstore.ErrListTooLarge, kerr.RecordListTooLarge},
 	{segstore.ErrTimestamp, kerr.InvalidTimestamp},

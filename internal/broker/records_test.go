@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pgbroker/pgbroker/internal/segstore"
@@ -29,7 +31,7 @@ type batchOf struct {
 	epoch    int16
 	sequence int32
 	attrs    int16
-	codec    int16 // 0 none, 1 gzip, 4 zstd
+	codec    int16 // 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
 	times    []int64
 	records  []kmsg.Record // instead of times
 	value    string
@@ -72,6 +74,19 @@ func deflate(t testing.TB, codec int16, plain []byte) []byte {
 	switch codec {
 	case 1:
 		w := gzip.NewWriter(&out)
+		_, _ = w.Write(plain)
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	case 2: // as Java clients write it: a header, then blocks behind their lengths
+		out.WriteString("\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
+		block := snappy.Encode(nil, plain)
+		out.Write(binary.BigEndian.AppendUint32(nil, uint32(len(block))))
+		out.Write(block)
+		return out.Bytes()
+	case 3:
+		w := lz4.NewWriter(&out)
 		_, _ = w.Write(plain)
 		if err := w.Close(); err != nil {
 			t.Fatal(err)

@@ -36,7 +36,6 @@ const (
 var (
 	ErrCorrupt          = errors.New("corrupt batch")                // bad CRC or length: CORRUPT_MESSAGE
 	ErrInvalidRecord    = errors.New("invalid record")               // INVALID_RECORD; see RecordError for positions
-	ErrUnsupportedMagic = errors.New("unsupported message format")   // UNSUPPORTED_FOR_MESSAGE_FORMAT
 	ErrTooLarge         = errors.New("batch too large")              // above max.message.bytes: MESSAGE_TOO_LARGE
 	ErrListTooLarge     = errors.New("batch larger than a segment")  // RECORD_LIST_TOO_LARGE
 	ErrTimestamp        = errors.New("timestamp out of bounds")      // INVALID_TIMESTAMP
@@ -54,10 +53,16 @@ var (
 	ErrExists           = errors.New("log exists")
 )
 
-// RecordError is an invalid batch with the place of the fault (Produce v8+ record_errors).
+// RecordError is an invalid batch with the places of the fault (Produce v8+ record_errors).
 type RecordError struct {
-	Err   error // one of the sentinels
-	Index int32 // record inside the batch, -1 the whole batch
+	Err     error         // one of the sentinels
+	Records []RecordFault // which records, in order; none: the whole batch
+	Msg     string
+}
+
+// RecordFault is what is wrong with one record of a batch.
+type RecordFault struct {
+	Index int32 // of the record inside the batch
 	Msg   string
 }
 
@@ -82,6 +87,10 @@ type LogConfig struct {
 	TimestampBeforeMax time.Duration // message.timestamp.before.max.ms
 	TimestampAfterMax  time.Duration // message.timestamp.after.max.ms
 	Compression        string        // compression.type; "producer" stores what came
+	GzipLevel          int           // compression.gzip.level, 0 its default
+	LZ4Level           int           // compression.lz4.level, 0 its default
+	ZstdLevel          int           // compression.zstd.level, 0 its default
+	MaxInflatedBytes   int           // max.decompressed.message.bytes, 0 as much as this package allows (64 MiB)
 	MinDirtyRatio      float64       // min.cleanable.dirty.ratio
 	MinCompactionLag   time.Duration // min.compaction.lag.ms
 	MaxCompactionLag   time.Duration // max.compaction.lag.ms, 0 or MaxInt64 ns never

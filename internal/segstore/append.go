@@ -10,8 +10,8 @@ import (
 )
 
 // AppendLeader checks one batch against the producer window and the topic's
-// properties, stamps base offset and term in place (both outside the CRC) and
-// writes it. It returns when the bytes are in the page cache; durable follows
+// properties, compresses it anew if compression.type asks for it, stamps base
+// offset and term in place (both outside the CRC) and writes it. It returns when the bytes are in the page cache; durable follows
 // by the shared flush. A duplicate answers the original offsets with Duplicate
 // set. term must be the one of the last BeginTerm, else ErrTermStale. Faults of
 // the batch are *RecordError or wrap ErrOutOfOrder, ErrProducerEpoch,
@@ -19,13 +19,14 @@ import (
 func (l *Log) AppendLeader(b Batch, term int32) (Appended, error) {
 	cfg := l.cfg.Load()
 	now := l.store.now()
-	err := b.validate(cfg, now.UnixMilli())
+	made, err := l.store.recode.prepare(&b, cfg, now.UnixMilli())
 	var a Appended
 	if err == nil {
 		l.store.writers.admit(l)
 		l.mu.Lock()
 		a, err = l.leaderLocked(&b, term, cfg, now)
 		l.mu.Unlock()
+		l.store.recode.put(made)
 	}
 	if err != nil {
 		l.tell()

@@ -90,14 +90,14 @@ func decodeHeader(buf []byte) BatchHeader {
 }
 
 func batchError(sentinel error, format string, args ...any) error {
-	return &RecordError{Err: sentinel, Index: -1, Msg: fmt.Sprintf(format, args...)}
+	return &RecordError{Err: sentinel, Msg: fmt.Sprintf(format, args...)}
 }
 
 // ParseBatch checks that raw is exactly one batch of magic 2 with a good
 // length and CRC; it keeps raw and copies nothing. Errors are *RecordError and
-// wrap ErrCorrupt (length, CRC), ErrUnsupportedMagic (magic 0 and 1) or
-// ErrInvalidRecord (none, more than one, or half a batch), as Kafka's
-// ProduceRequest and DefaultRecordBatch.ensureValid tell them apart.
+// wrap ErrCorrupt (length, CRC) or ErrInvalidRecord (magic 0 and 1; none, more
+// than one, or half a batch), as Kafka's ProduceRequest and
+// DefaultRecordBatch.ensureValid tell them apart.
 func ParseBatch(raw []byte) (Batch, error) {
 	if len(raw) < lengthOverhead {
 		return Batch{}, batchError(ErrInvalidRecord, "%d bytes hold no batch", len(raw))
@@ -108,7 +108,7 @@ func ParseBatch(raw []byte) (Batch, error) {
 	}
 	if len(raw) > atMagic {
 		if magic := int8(raw[atMagic]); magic == 0 || magic == 1 {
-			return Batch{}, batchError(ErrUnsupportedMagic, "message format %d is not supported, only 2", magic)
+			return Batch{}, batchError(ErrInvalidRecord, "message format %d is not supported, only 2", magic)
 		} else if magic != 2 {
 			return Batch{}, batchError(ErrCorrupt, "message format %d is unknown", magic)
 		}
@@ -130,8 +130,11 @@ func ParseBatch(raw []byte) (Batch, error) {
 
 // crcGood compares the stored CRC with that of exactly one batch.
 func crcGood(raw []byte) bool {
-	return binary.BigEndian.Uint32(raw[atCRC:]) == crc32.Checksum(raw[atAttributes:], castagnoli)
+	return binary.BigEndian.Uint32(raw[atCRC:]) == checksum(raw)
 }
+
+// checksum is the CRC of one batch.
+func checksum(raw []byte) uint32 { return crc32.Checksum(raw[atAttributes:], castagnoli) }
 
 // stampPlace sets base offset and term, both outside the CRC.
 func (b *Batch) stampPlace(base int64, term int32) {
@@ -153,7 +156,7 @@ func (b *Batch) stampTime(logAppend bool, maxTimestamp int64) {
 	b.Attributes, b.MaxTimestamp = attrs, maxTimestamp
 	binary.BigEndian.PutUint16(b.Raw[atAttributes:], uint16(attrs))
 	binary.BigEndian.PutUint64(b.Raw[atMaxTimestamp:], uint64(maxTimestamp))
-	b.CRC = crc32.Checksum(b.Raw[atAttributes:], castagnoli)
+	b.CRC = checksum(b.Raw)
 	binary.BigEndian.PutUint32(b.Raw[atCRC:], b.CRC)
 }
 
@@ -194,7 +197,7 @@ func buildMarker(producerID int64, epoch int16, commit bool, coordinatorTerm int
 	rec[9] = 6 << 1 // value length
 	be.PutUint32(rec[12:], uint32(coordinatorTerm))
 	// rec[16] header count: zero
-	be.PutUint32(raw[atCRC:], crc32.Checksum(raw[atAttributes:], castagnoli))
+	be.PutUint32(raw[atCRC:], checksum(raw))
 	return Batch{Raw: raw, BatchHeader: decodeHeader(raw)}
 }
 

@@ -43,8 +43,8 @@ func TestParseBatch(t *testing.T) {
 		"length small":    {withLength(good(), 20), ErrCorrupt},
 		"flipped bit":     {func() []byte { b := good(); b[80] ^= 1; return b }(), ErrCorrupt},
 		"flipped CRC":     {func() []byte { b := good(); b[atCRC] ^= 1; return b }(), ErrCorrupt},
-		"magic 0":         {func() []byte { b := good(); b[atMagic] = 0; return b }(), ErrUnsupportedMagic},
-		"magic 1":         {func() []byte { b := good(); b[atMagic] = 1; return b }(), ErrUnsupportedMagic},
+		"magic 0":         {func() []byte { b := good(); b[atMagic] = 0; return b }(), ErrInvalidRecord},
+		"magic 1":         {func() []byte { b := good(); b[atMagic] = 1; return b }(), ErrInvalidRecord},
 		"magic 3":         {func() []byte { b := good(); b[atMagic] = 3; return b }(), ErrCorrupt},
 	}
 	for name, c := range cases {
@@ -105,7 +105,8 @@ func validated(t *testing.T, raw []byte, cfg LogConfig, now int64) (Batch, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b, b.validate(&cfg, now)
+	_, err = newRecoders().prepare(&b, &cfg, now)
+	return b, err
 }
 
 func edit(raw []byte, at int, value ...byte) []byte {
@@ -147,7 +148,7 @@ func TestValidate(t *testing.T) {
 		{"base offset", edit(plain(), 7, 1), cfg, ErrInvalidRecord, -1},
 		{"count too high", edit(plain(), atRecords, 0, 0, 0, 4), cfg, ErrInvalidRecord, -1},
 		{"count giant", edit(plain(), atRecords, 0x7f, 0xff, 0xff, 0xff), cfg, ErrInvalidRecord, -1},
-		{"count and delta giant", edit(edit(plain(), atRecords, 0x7f, 0, 0, 1), atLastOffsetDelta, 0x7f, 0, 0, 0), cfg, ErrInvalidRecord, 3},
+		{"count and delta giant", edit(edit(plain(), atRecords, 0x7f, 0, 0, 1), atLastOffsetDelta, 0x7f, 0, 0, 0), cfg, ErrInvalidRecord, -1},
 		{"count and delta low", edit(edit(plain(), atRecords, 0, 0, 0, 2), atLastOffsetDelta, 0, 0, 0, 1), cfg, ErrInvalidRecord, -1},
 		{"count zero", edit(edit(plain(), atRecords, 0, 0, 0, 0), atLastOffsetDelta, 0xff, 0xff, 0xff, 0xff), cfg, ErrInvalidRecord, -1},
 		{"delta negative", edit(plain(), atLastOffsetDelta, 0xff, 0xff, 0xff, 0xfe), cfg, ErrInvalidRecord, -1},
@@ -166,14 +167,14 @@ func TestValidate(t *testing.T) {
 		{"time -2", plainBatch(noProducer, 2, 1, -2), cfg, nil, 0},
 		{"too old", plainBatch(noProducer, 2, 1, now-hour-1), past, ErrTimestamp, 0},
 		{"no time is not too old", plainBatch(noProducer, 2, 1, -1), past, nil, 0},
-		{"log append bit, log append topic", edit(plain(), atAttributes+1, attrLogAppendTime), logAppend, ErrTimestamp, -1},
+		{"log append bit, log append topic", edit(plain(), atAttributes+1, attrLogAppendTime), logAppend, ErrTimestamp, 0},
 		{"log append bit", edit(plain(), atAttributes+1, attrLogAppendTime), cfg, nil, 0},
 		{"keyless", keyless(), cfg, nil, 0},
 		{"keyless, compacted", keyless(), compact, ErrInvalidRecord, 0},
 		{"keyed, compacted", plain(), compact, nil, 0},
-		{"null header key", nullHeader(), cfg, ErrInvalidRecord, 0},
-		{"record cut off", edit(plain(), batchOverhead, 0x7f), cfg, ErrInvalidRecord, 0},
-		{"offset delta", edit(plain(), batchOverhead+3, 2), cfg, ErrInvalidRecord, 0},
+		{"null header key", nullHeader(), cfg, ErrInvalidRecord, -1},
+		{"record cut off", edit(plain(), batchOverhead, 0x7f), cfg, ErrInvalidRecord, -1},
+		{"offset delta", edit(plain(), batchOverhead+3, 2), cfg, ErrInvalidRecord, -1},
 	}
 	for _, c := range cases {
 		_, err := validated(t, c.raw, c.cfg, now)
@@ -182,7 +183,10 @@ func TestValidate(t *testing.T) {
 			continue
 		}
 		var re *RecordError
-		if err != nil && (!errors.As(err, &re) || re.Index != c.index) {
+		if err == nil {
+			continue
+		}
+		if !errors.As(err, &re) || (len(re.Records) > 0) != (c.index >= 0) || c.index >= 0 && re.Records[0].Index != c.index {
 			t.Errorf("%s: %#v, want index %d", c.name, err, c.index)
 		}
 	}
@@ -208,8 +212,8 @@ func TestCompressedBatches(t *testing.T) {
 			if err != nil || b.MaxTimestamp != 7 || !crcGood(b.Raw) {
 				t.Errorf("codec %d: largest timestamp %d, %v", codec, b.MaxTimestamp, err)
 			}
-			// what does not inflate is stored unread, unless keys matter
-			junk := edit(bytes.Clone(raw), batchOverhead, bytes.Repeat([]byte{0x55}, len(raw)-batchOverhead)...)
+			// what does not inflate is stored unread if it begins well, unless keys matter
+			junk := edit(bytes.Clone(raw), len(raw)-10, bytes.Repeat([]byte{0x55}, 10)...)
 			if _, err := validated(t, bytes.Clone(junk), cfg, 1000); err != nil {
 				t.Errorf("codec %d: junk: %v", codec, err)
 			}
@@ -228,7 +232,7 @@ func TestDecompressionBombsAreRefused(t *testing.T) {
 	for codec := codecGzip; codec <= codecZstd; codec++ {
 		bomb := deflate(t, codec, huge, false)[batchOverhead:]
 		err := inflate(codec, bomb, limit, func([]byte) error { return nil })
-		if !errors.Is(err, ErrTooLarge) {
+		if !errors.Is(err, ErrInvalidRecord) {
 			t.Errorf("codec %d, %d bytes: %v", codec, len(bomb), err)
 		}
 		if err := inflate(codec, bomb, 2*limit, func([]byte) error { return nil }); err != nil {

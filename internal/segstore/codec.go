@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"sync"
@@ -26,11 +25,15 @@ const (
 )
 
 // inflateLimit bounds what one batch may inflate to, in bytes: a small frame
-// can otherwise claim gigabytes.
+// can otherwise claim gigabytes. There is no bound of the ratio: a megabyte of
+// zeros is a good batch.
 const inflateLimit = 64 << 20
 
+// keptBuffer is the largest buffer that is kept for the next batch, in bytes.
+const keptBuffer = 1 << 20
+
 func limitError(limit int) error {
-	return batchError(ErrTooLarge, "records inflate to more than %d bytes", limit)
+	return batchError(ErrInvalidRecord, "records inflate to more than %d bytes", limit)
 }
 
 var (
@@ -41,12 +44,12 @@ var (
 )
 
 // inflate gives use the plain records of a compressed batch, at most limit
-// bytes (else ErrTooLarge). The slice is valid only during the call.
+// bytes (else ErrInvalidRecord). The slice is valid only during the call.
 func inflate(codec int, data []byte, limit int, use func(plain []byte) error) error {
 	buf := plainPool.Get().(*bytes.Buffer)
 	buf.Reset()
 	defer func() {
-		if buf.Cap() <= 1<<20 {
+		if buf.Cap() <= keptBuffer {
 			plainPool.Put(buf)
 		}
 	}()
@@ -66,7 +69,7 @@ func inflate(codec int, data []byte, limit int, use func(plain []byte) error) er
 	case codecZstd:
 		err = inflateZstd(buf, data, limit)
 	default:
-		err = fmt.Errorf("compression codec %d is unknown", codec)
+		err = errUnknownCodec(codec)
 	}
 	if err != nil {
 		return err
@@ -153,7 +156,7 @@ func snappyBlock(buf *bytes.Buffer, block []byte, limit int) error {
 	if n < 0 || buf.Len()+n > limit {
 		return limitError(limit)
 	}
-	if n > 64*(len(block)+1) { // a copy element of 2 bytes gives at most 64
+	if n > snappyMost(block) {
 		return snappy.ErrCorrupt
 	}
 	buf.Grow(n)
@@ -164,6 +167,31 @@ func snappyBlock(buf *bytes.Buffer, block []byte, limit int) error {
 	buf.Write(out)
 	return nil
 }
+
+// payloadBegins says whether records begin as their codec's do. That costs
+// nothing, and finds a wrong codec in the attributes.
+func payloadBegins(codec int, data []byte) bool {
+	switch codec {
+	case codecGzip:
+		return bytes.HasPrefix(data, []byte{0x1f, 0x8b})
+	case codecSnappy:
+		if bytes.HasPrefix(data, xerialMagic) {
+			return true
+		}
+		n, err := snappy.DecodedLen(data)
+		return err == nil && n > 0 && n <= snappyMost(data)
+	case codecLZ4:
+		return bytes.HasPrefix(data, []byte{0x04, 0x22, 0x4d, 0x18})
+	case codecZstd:
+		return len(data) >= 4 && (binary.LittleEndian.Uint32(data) == 0xfd2fb528 ||
+			binary.LittleEndian.Uint32(data)&^0xf == 0x184d2a50) // a frame to skip
+	}
+	return true
+}
+
+// snappyMost is what a block can inflate to: a copy element of 2 bytes gives at
+// most 64.
+func snappyMost(block []byte) int { return 64 * (len(block) + 1) }
 
 // subTime and addTime move a time in milliseconds; the largest duration means
 // without limit.

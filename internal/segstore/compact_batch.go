@@ -3,7 +3,6 @@ package segstore
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"slices"
 )
 
@@ -197,7 +196,7 @@ func (f *batchFilter) rebuild(h *BatchHeader, raw, plain []byte, spans []span, k
 	be.PutUint64(f.out[atMaxTimestamp:], uint64(maxTimestamp))
 	be.PutUint32(f.out[atRecords:], uint32(kept))
 	var err error
-	if f.out, err = f.pack.pack(f.out, h.Codec(), f.records); err != nil {
+	if f.out, err = f.pack.pack(f.out, h.Codec(), 0, f.records); err != nil {
 		return nil, err
 	}
 	return f.seal(), nil
@@ -211,7 +210,6 @@ func attributesOf(records []byte, pos int) int {
 
 // seal sets length and CRC of the batch in out.
 func (f *batchFilter) seal() []byte {
-	binary.BigEndian.PutUint32(f.out[atLength:], uint32(len(f.out)-lengthOverhead))
-	binary.BigEndian.PutUint32(f.out[atCRC:], crc32.Checksum(f.out[atAttributes:], castagnoli))
+	sealBatch(f.out)
 	return f.out
 }

@@ -43,7 +43,7 @@ func keyedBatch(t testing.TB, h BatchHeader, codec int, ts int64, recs ...kv) []
 	if codec == codecNone {
 		return raw
 	}
-	packed, err := testPacker.pack(bytes.Clone(raw[:batchOverhead]), codec, raw[batchOverhead:])
+	packed, err := testPacker.pack(bytes.Clone(raw[:batchOverhead]), codec, 0, raw[batchOverhead:])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func FuzzBatch(f *testing.F) {
 		}
 		cfg := testConfig()
 		cfg.Compact = compact
-		if err := b.validate(&cfg, 1000); err != nil {
+		if _, err := newRecoders().prepare(&b, &cfg, 1000); err != nil {
 			return
 		}
 		b.stampPlace(77, 3)

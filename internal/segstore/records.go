@@ -2,7 +2,7 @@ package segstore
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
 	"math"
 )
 
@@ -124,97 +124,78 @@ type rules struct {
 	baseTimestamp int64
 }
 
-// checkRecords walks all records: count, lengths, offsets in order, and the
-// rules. It gives the largest timestamp found.
+func (b *Batch) rules(cfg *LogConfig, nowMs int64) rules {
+	return rules{needKeys: cfg.Compact, checkTime: !cfg.LogAppendTime, baseTimestamp: b.BaseTimestamp,
+		earliestMs: subTime(nowMs, cfg.TimestampBeforeMax), latestMs: addTime(nowMs, cfg.TimestampAfterMax)}
+}
+
+func (r *rules) timeOK(ms int64) bool {
+	return ms == noTimestamp || ms >= r.earliestMs && ms <= r.latestMs
+}
+
+// maxFaults bounds how many records at fault are told of one batch.
+const maxFaults = 1000
+
+// checkRecords walks all records (Kafka's LogValidator): count, lengths,
+// offsets in order, and the rules. It gives the largest timestamp found. Of the
+// rules' faults each record is told; the form of the records is a fault of the
+// batch.
 func checkRecords(records []byte, count int32, r rules) (maxTimestamp int64, err error) {
 	maxTimestamp = math.MinInt64
+	var faults []RecordFault
+	keyless := false
 	it := recordIter{buf: records, left: count}
 	for it.next() {
 		i := it.index - 1
 		if it.offsetDelta != i {
-			return 0, &RecordError{Err: ErrInvalidRecord, Index: i, Msg: "offset delta is not the record's place in the batch"}
-		}
-		if r.needKeys && it.key == nil {
-			return 0, &RecordError{Err: ErrInvalidRecord, Index: i, Msg: "compacted topic cannot accept a record without key"}
+			return 0, batchError(ErrInvalidRecord, "record %d: offset delta %d is not its place in the batch", i, it.offsetDelta)
 		}
 		ts := r.baseTimestamp + it.timestampDelta
-		if r.checkTime && ts != noTimestamp && (ts < r.earliestMs || ts > r.latestMs) {
-			return 0, timeError(i, ts, r)
-		}
 		maxTimestamp = max(maxTimestamp, ts)
+		fault := ""
+		switch {
+		case r.needKeys && it.key == nil:
+			fault, keyless = "compacted topic cannot accept a record without key", true
+		case r.checkTime && !r.timeOK(ts):
+			fault = fmt.Sprintf("timestamp %d is not within [%d, %d]", ts, r.earliestMs, r.latestMs)
+		default:
+			continue
+		}
+		if faults = append(faults, RecordFault{Index: i, Msg: fault}); len(faults) == maxFaults {
+			return 0, ruleError(faults, keyless)
+		}
 	}
 	switch {
 	case it.fault != "":
-		return 0, &RecordError{Err: ErrInvalidRecord, Index: it.index, Msg: it.fault}
+		return 0, batchError(ErrInvalidRecord, "record %d: %s", it.index, it.fault)
 	case it.pos != len(records):
 		return 0, batchError(ErrInvalidRecord, "%d bytes follow the last of %d records", len(records)-it.pos, count)
+	case len(faults) > 0:
+		return 0, ruleError(faults, keyless)
 	}
 	return maxTimestamp, nil
 }
 
-func timeError(index int32, ts int64, r rules) error {
-	e := batchError(ErrTimestamp, "timestamp %d is not within [%d, %d]", ts, r.earliestMs, r.latestMs).(*RecordError)
-	e.Index = index
+// ruleError is INVALID_TIMESTAMP only if nothing else is wrong, as in Kafka.
+func ruleError(faults []RecordFault, keyless bool) error {
+	e := &RecordError{Err: ErrTimestamp, Records: faults}
+	if keyless {
+		e.Err = ErrInvalidRecord
+	}
+	e.Msg = fmt.Sprintf("record %d: %s", faults[0].Index, faults[0].Msg)
+	if n := len(faults) - 1; n > 0 {
+		e.Msg += fmt.Sprintf("; %d more", n)
+	}
 	return e
 }
 
-// validate checks a client's batch against the properties of the topic and
-// settles its timestamps (Kafka's LogValidator). nowMs is the append time. It
-// does not look at producer state.
-func (b *Batch) validate(cfg *LogConfig, nowMs int64) error {
-	switch {
-	case b.BaseOffset != 0:
-		return batchError(ErrInvalidRecord, "base offset %d is not 0", b.BaseOffset)
-	case len(b.Raw) > cfg.MaxBatchBytes:
-		return batchError(ErrTooLarge, "batch of %d bytes, max.message.bytes is %d", len(b.Raw), cfg.MaxBatchBytes)
-	case int64(len(b.Raw)) > cfg.SegmentBytes:
-		return batchError(ErrListTooLarge, "batch of %d bytes, segment.bytes is %d", len(b.Raw), cfg.SegmentBytes)
-	case b.Records <= 0 || int64(b.Records) != int64(b.LastOffsetDelta)+1:
-		return batchError(ErrInvalidRecord, "record count %d does not match last offset delta %d", b.Records, b.LastOffsetDelta)
-	case b.Control():
-		return batchError(ErrInvalidRecord, "clients may not write control records")
-	case b.ProducerID >= 0 && b.BaseSequence < 0:
-		return batchError(ErrInvalidRecord, "sequence %d of producer id %d is negative", b.BaseSequence, b.ProducerID)
-	case b.Codec() > codecZstd:
-		return batchError(ErrInvalidRecord, "compression codec %d is unknown", b.Codec())
-	case cfg.LogAppendTime && b.Attributes&attrLogAppendTime != 0:
-		return batchError(ErrTimestamp, "a producer may not set the timestamp type to LogAppendTime")
+// timeTypeError is for a batch that claims LogAppendTime, which is the broker's
+// to say: a fault of each record in Kafka.
+func timeTypeError(records int32) error {
+	const msg = "a producer may not set the timestamp type to LogAppendTime"
+	e := &RecordError{Err: ErrTimestamp, Msg: msg}
+	for i := range min(records, maxFaults) {
+		e.Records = append(e.Records, RecordFault{Index: i, Msg: msg})
 	}
-	r := rules{needKeys: cfg.Compact, checkTime: !cfg.LogAppendTime, baseTimestamp: b.BaseTimestamp,
-		earliestMs: subTime(nowMs, cfg.TimestampBeforeMax), latestMs: addTime(nowMs, cfg.TimestampAfterMax)}
-	maxTimestamp, err := b.checkTimes(r)
-	if err != nil {
-		return err
-	}
-	if !cfg.LogAppendTime {
-		b.stampTime(false, maxTimestamp)
-	}
-	return nil
-}
-
-// checkTimes walks the records. A compressed batch is inflated only where the
-// header is not enough: keys of a compacted topic, or a largest timestamp that
-// cannot be true (old Sarama writes -1).
-func (b *Batch) checkTimes(r rules) (maxTimestamp int64, err error) {
-	records := b.Raw[batchOverhead:]
-	if b.Codec() == codecNone {
-		return checkRecords(records, b.Records, r)
-	}
-	if r.needKeys || b.MaxTimestamp < b.BaseTimestamp {
-		err := inflate(b.Codec(), records, inflateLimit, func(plain []byte) error {
-			maxTimestamp, err = checkRecords(plain, b.Records, r)
-			return err
-		})
-		var re *RecordError
-		if err != nil && !errors.As(err, &re) {
-			return 0, batchError(ErrInvalidRecord, "records cannot be inflated: %v", err)
-		}
-		return maxTimestamp, err
-	}
-	for _, ts := range [...]int64{b.BaseTimestamp, b.MaxTimestamp} {
-		if r.checkTime && ts != noTimestamp && (ts < r.earliestMs || ts > r.latestMs) {
-			return 0, timeError(-1, ts, r)
-		}
-	}
-	return b.MaxTimestamp, nil
+	return e
 }

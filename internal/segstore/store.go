@@ -48,6 +48,7 @@ type Store struct {
 	indexes *indexCache
 	flusher *flusher
 	cleaner *cleaner
+	recode  *recoders
 	space   *space
 	faults  *faults
 	stop    context.CancelFunc
@@ -88,6 +89,7 @@ func Open(opts Options) (*Store, error) {
 	s.indexes = &indexCache{fs: s.fs, handles: s.handles}
 	s.flusher = newFlusher(s)
 	s.cleaner = newCleaner(s)
+	s.recode = newRecoders()
 	s.space = newSpace(s)
 	s.faults = newFaults(s)
 	if err := makeDir(s.fs, s.dir); err != nil {
