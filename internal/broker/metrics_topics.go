@@ -2,9 +2,6 @@ package broker
 
 import (
 	"slices"
-	"strconv"
-
-	"github.com/pgbroker/pgbroker/internal/segstore"
 )
 
 // Series of partitions. Names of the first block are Kafka's through the JMX exporter's rules, of the second
@@ -58,6 +55,7 @@ type partitionSums struct{ all, led, under, underMin, atMin, offline, noLeader, 
 
 func collectTopics(out sink, cat *catalog) {
 	var sums partitionSums
+	var rows []partitionRow
 	for _, t := range cat.topics {
 		out.put(seriesPartitions, float64(len(t.partitions)), t.name)
 		whole := sums.all+len(t.partitions) <= maxPartitionSeries
@@ -66,7 +64,7 @@ func collectTopics(out sink, cat *catalog) {
 			v := viewPartition(t, p)
 			sums.add(v)
 			if whole {
-				v.collect(out, t.name, strconv.Itoa(i))
+				rows = append(rows, newPartitionRow(t.name, i, v))
 			} else if v.log != nil {
 				size += v.log.Size()
 				segments += int64(v.log.Segments())
@@ -78,6 +76,7 @@ func collectTopics(out sink, cat *catalog) {
 			out.put(seriesTopicSegments, float64(segments), t.name)
 		}
 	}
+	collectPartitions(out, rows)
 	sums.collect(out, len(cat.topics))
 }
 
@@ -130,16 +129,16 @@ func (s *partitionSums) collect(out sink, topics int) {
 	out.put(seriesDropped, float64(s.dropped))
 }
 
-func (v partitionView) collect(out sink, topic, partition string) {
-	if v.log == nil {
-		out.put(seriesLeader, -1, topic, partition)
-		return
-	}
+// partitionValue is what one series says of a partition.
+type partitionValue struct {
+	of    series
+	value float64
+}
+
+// values are the series of a partition that is led here, but for its offsets by kind.
+func (v partitionView) values() [18]partitionValue {
 	o, replicas, inSync := v.log.Offsets(), float64(len(v.row.Replicas)), float64(len(v.row.ISR))
-	for _, m := range [...]struct {
-		of    series
-		value float64
-	}{
+	return [...]partitionValue{
 		{seriesLogSize, float64(v.log.Size())},
 		{seriesLogSegments, float64(v.log.Segments())},
 		{seriesLogStart, float64(o.Start)},
@@ -158,18 +157,7 @@ func (v partitionView) collect(out sink, topic, partition string) {
 		{seriesPreferred, flag(slices.Index(v.row.Replicas, v.row.Leader) == 0)},
 		{seriesUnderE, flag(v.under)},
 		{seriesLogFailed, flag(v.failed)},
-	} {
-		out.put(m.of, m.value, topic, partition)
 	}
-	putOffsets(out, o, topic, partition)
-}
-
-func putOffsets(out sink, o segstore.Offsets, topic, partition string) {
-	out.put(seriesOffset, float64(o.Start), topic, partition, "start")
-	out.put(seriesOffset, float64(o.Stable), topic, partition, "stable")
-	out.put(seriesOffset, float64(o.High), topic, partition, "high")
-	out.put(seriesOffset, float64(o.Durable), topic, partition, "durable")
-	out.put(seriesOffset, float64(o.End), topic, partition, "end")
 }
 
 // flag is 1 for true.
