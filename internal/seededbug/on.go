@@ -17,9 +17,13 @@ var (
 	asked  atomic.Uint64 // by Every, for the bug that is on
 )
 
-// fromEnvironment panics for a name that is in no list: a test of a bug that does not exist would pass for ever.
+const variable = "PGBROKER_SEEDED_BUG"
+
+// fromEnvironment takes the variable out of the environment, whose other PGBROKER_ names are settings. It panics for a name
+// that is in no list: a test of a bug that does not exist would pass for ever.
 func fromEnvironment() Bug {
-	b := Bug(os.Getenv("PGBROKER_SEEDED_BUG"))
+	b := Bug(os.Getenv(variable))
+	_ = os.Unsetenv(variable)
 	if b != "" && !slices.ContainsFunc(Catalog(), func(e Entry) bool { return e.Bug == b }) {
 		panic(fmt.Sprintf("PGBROKER_SEEDED_BUG=%s is no seeded bug", b))
 	}
