@@ -27,11 +27,11 @@ func NewLogMetrics(reg prometheus.Registerer, dir string) *LogMetrics {
 		dir:     dir,
 		flushes: newWindow(time.Now),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pgbroker_fsync_duration_seconds", Help: "Time of one shared sync of logs.",
+			Name: "pgbroker_fsync_duration_seconds", Help: "Time of one sync of a log, shared by all who wait for it.",
 			ConstLabels: prometheus.Labels{"dir": dir}, Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "pgbroker_log_failures_total", Help: "Logs that failed for good."}),
-		unsynced: prometheus.NewCounter(prometheus.CounterOpts{Name: "pgbroker_fsync_errors_total", Help: "Shared syncs that returned an error."}),
+		unsynced: prometheus.NewCounter(prometheus.CounterOpts{Name: "pgbroker_fsync_errors_total", Help: "Syncs of logs that returned an error."}),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pgbroker_disk_errors_total", Help: "Calls on the log directory that failed, by what was wrong.",
 			ConstLabels: prometheus.Labels{"dir": dir},
@@ -46,8 +46,8 @@ func NewLogMetrics(reg prometheus.Registerer, dir string) *LogMetrics {
 	return m
 }
 
-// Flushed counts one shared sync.
-func (m *LogMetrics) Flushed(took time.Duration, _ int, err error) {
+// Flushed counts one sync of a log.
+func (m *LogMetrics) Flushed(took time.Duration, err error) {
 	m.seconds.Observe(took.Seconds())
 	m.flushes.add(took)
 	if err != nil {
@@ -62,8 +62,8 @@ func (m *LogMetrics) DiskFault(kind segstore.FaultKind) { m.faults.WithLabelValu
 func (m *LogMetrics) Failed(string, int32, error) { m.failures.Inc() }
 
 var (
-	seriesFlushTime  = gauge("kafka_log_logflushstats_logflushrateandtimems", "Milliseconds of a shared sync, over the last minute.", "quantile")
-	seriesFlushCount = counter("kafka_log_logflushstats_logflushrateandtimems_count", "Shared syncs.")
+	seriesFlushTime  = gauge("kafka_log_logflushstats_logflushrateandtimems", "Milliseconds of a sync of a log, over the last minute.", "quantile")
+	seriesFlushCount = counter("kafka_log_logflushstats_logflushrateandtimems_count", "Syncs of logs.")
 )
 
 // Describe sends nothing: a gauge with quantiles and its count are no pair that the registry knows.

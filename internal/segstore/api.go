@@ -133,7 +133,7 @@ type CleanerOptions struct {
 
 // Observer sees what metrics need. Calls are brief and may overlap.
 type Observer interface {
-	Flushed(took time.Duration, logs int, err error) // one shared fsync round
+	Flushed(took time.Duration, err error)           // one log was synced, for all who waited
 	Failed(topic string, partition int32, err error) // a log failed for good
 	DiskFault(FaultKind)                             // a call on the disk failed, final or not
 	Cleaned(CleanResult)                             // a log was compacted, or could not be

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/seededbug"
-	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
 
 // AppendLeader checks one batch against the producer window and the topic's
@@ -190,6 +189,9 @@ func (l *Log) writeLocked(raw []byte, h *BatchHeader, cfg *LogConfig, now time.T
 		return l.ioError("write", err)
 	}
 	l.publishLocked(seg, raw, h, cfg, now)
+	if seg.size >= l.tendAt {
+		l.tendLocked(seg, cfg)
+	}
 	return nil
 }
 
@@ -244,52 +246,4 @@ func (l *Log) unflushed() int64 {
 	l.pos.Lock()
 	defer l.pos.Unlock()
 	return l.end - l.durable
-}
-
-// rollLocked seals the active segment and begins a new one at base. The old
-// one's indexes and a producer snapshot are written but not synced: until the
-// housekeeper has done so, the recovery point stays below them.
-func (l *Log) rollLocked(base int64, cfg *LogConfig, now time.Time) error {
-	fsys := l.store.fs
-	old := l.segments[len(l.segments)-1]
-	if err := old.save(fsys, false); err != nil {
-		return err
-	}
-	snapshot := encodeSnapshot(l.producers.byID)
-	if err := fsys.WriteFile(segmentFile(l.dir, base, snapshotSuffix), snapshot, 0o644); err != nil {
-		return err
-	}
-	seg := newSegment(l.dir, base, now, cfg.SegmentJitter)
-	f, err := l.createSegment(seg)
-	if err != nil {
-		return err
-	}
-	l.store.handles.adopt(&seg.file, f)
-	wasOpen := l.writer != nil
-	l.writer = f
-	old.seal()
-	l.pos.Lock()
-	if wasOpen {
-		l.pinned = append(l.pinned, old)
-	}
-	l.segments = append(l.segments[:len(l.segments):len(l.segments)], seg)
-	l.namesDirty = true
-	l.recent.clear()
-	l.pos.Unlock()
-	l.store.flusher.mark(l)
-	return nil
-}
-
-// createSegment makes the empty file of a segment, cutting what an earlier
-// attempt may have left. Its name is durable after the next flush.
-func (l *Log) createSegment(seg *segment) (vfs.File, error) {
-	f, err := l.store.fs.OpenReadWrite(seg.file.path, true)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Truncate(0); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }

@@ -151,6 +151,7 @@ func (c *cleaner) clean(ctx context.Context, d *dirtiness) error {
 // first open transaction, the high watermark, the durable part and
 // min.compaction.lag.ms (Kafka's LogCleanerManager.cleanableOffsets).
 func (l *Log) dirtiness(cfg *LogConfig, now time.Time) dirtiness {
+	l.saveNow()
 	cleaned := l.store.cleanedTo(l)
 	l.pos.Lock()
 	segs, start, end, rebuilds := l.segments, l.start, l.end, l.rebuilds

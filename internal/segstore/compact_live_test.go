@@ -345,7 +345,7 @@ type recordedCleans struct {
 
 func (*recordedCleans) DiskFault(FaultKind) {}
 
-func (*recordedCleans) Flushed(time.Duration, int, error) {}
-func (*recordedCleans) Failed(string, int32, error)       {}
-func (r *recordedCleans) Cleaned(c CleanResult)           { r.list = append(r.list, c) }
-func (r *recordedCleans) Dirtiest(ratio float64, _ int)   { r.dirtiest = ratio }
+func (*recordedCleans) Flushed(time.Duration, error)    {}
+func (*recordedCleans) Failed(string, int32, error)     {}
+func (r *recordedCleans) Cleaned(c CleanResult)         { r.list = append(r.list, c) }
+func (r *recordedCleans) Dirtiest(ratio float64, _ int) { r.dirtiest = ratio }

@@ -191,7 +191,7 @@ func TestManyLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := runtime.NumGoroutine(); n > before+flushParallel {
+	if n := runtime.NumGoroutine(); n > before+flushParallel+tenderCount+4 {
 		t.Errorf("%d goroutines, %d before", n, before)
 	}
 	if s.handles.open > s.handles.limit {

@@ -16,6 +16,7 @@
 //	    00000000000000000042.timeindex   largest timestamp so far → offset
 //	    00000000000000000042.txnindex    aborted transactions whose marker is in this segment
 //	    00000000000000000042.snapshot    producer state before offset 42
+//	    next.tmp                         empty, will be the next segment; removed by a start
 //	    *.cleaned, *.swap                a compacted segment on its way to its place
 //	  <topic>-<partition>.<uuid>-delete/ removed after file.delete.delay.ms
 //	  <topic>-<partition>.<uuid>-stray/  kept, belongs to no topic
@@ -30,9 +31,9 @@
 // # Offsets
 //
 // Start <= Stable <= High <= End and Durable <= End. An append moves End; the
-// flusher, one goroutine per store, moves Durable: it syncs all logs that were
-// marked, a few at once, and whatever is appended meanwhile goes into its next
-// round. The partition moves High and decides by it what a consumer sees and
+// flusher moves Durable: it syncs the logs that were marked, a few at once, and
+// whatever is appended to a log meanwhile shares that log's next sync. The
+// partition moves High and decides by it what a consumer sees and
 // when an acks=all producer is answered. Stable stays at the first record of
 // the oldest transaction that is open or whose marker High has not passed.
 // Waiters of all kinds register with Watch.
@@ -72,9 +73,15 @@
 //   - Indexes, snapshots and terms can be lost: they are made anew from batches.
 //   - Records handed out by Read stay readable until Release.
 //
-// The indexes of the active segment live in memory. They are written when it
-// is sealed (roll) or the store closes, and synced by the housekeeper before
-// the recovery point passes the segment.
+// The indexes of the active segment live in memory. They are written soon after
+// a roll (see spareFile) or when the store closes, and synced by the housekeeper
+// before the recovery point passes the segment.
+//
+// # A full disk
+//
+// Appends stop before the disk is full: see SpaceOptions. The reserve is for
+// markers, indexes, checkpoints and the next start. What a write without space
+// leaves is cut off before it is answered.
 //
 // # What it does not do
 //

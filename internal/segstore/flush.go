@@ -9,19 +9,18 @@ import (
 	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
-// flushParallel is how many logs one round syncs at once: the file system
-// joins their journal commits.
+// flushParallel is how many logs are synced at once: the file system joins
+// their journal commits.
 const flushParallel = 8
 
-// flusher is the one goroutine of a store that makes logs durable. It drains
-// all marked logs, syncs them, and begins again with what was marked
-// meanwhile: an fsync is shared by all who wait, and nobody waits for a tick.
+// flusher makes the logs of a store durable. Whatever is appended to a log
+// while it is synced shares its next sync, and nobody waits for a tick.
 type flusher struct {
 	store *Store
-	wake  chan struct{} // holds one token while there is work
+	turns *turns
+	wake  chan struct{} // holds one token when a timed flush came
 
-	mu    sync.Mutex // guards the fields below
-	queue []*Log
+	mu    sync.Mutex // guards timed
 	timed []timedFlush
 }
 
@@ -30,28 +29,20 @@ type timedFlush struct {
 	at  time.Time
 }
 
-func newFlusher(s *Store) *flusher { return &flusher{store: s, wake: make(chan struct{}, 1)} }
+func newFlusher(s *Store) *flusher {
+	f := &flusher{store: s, wake: make(chan struct{}, 1)}
+	f.turns = newTurns(f.flush)
+	return f
+}
 
 // mark asks for a flush of l to its end.
-func (f *flusher) mark(l *Log) {
-	if !l.queued.CompareAndSwap(false, true) {
-		return
-	}
-	f.mu.Lock()
-	f.queue = append(f.queue, l)
-	f.mu.Unlock()
-	f.nudge()
-}
+func (f *flusher) mark(l *Log) { f.turns.mark(&l.flushTurn) }
 
 // markAfter asks for a flush of l after d (flush.ms).
 func (f *flusher) markAfter(l *Log, d time.Duration) {
 	f.mu.Lock()
 	f.timed = append(f.timed, timedFlush{l, time.Now().Add(d)})
 	f.mu.Unlock()
-	f.nudge()
-}
-
-func (f *flusher) nudge() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
@@ -60,6 +51,12 @@ func (f *flusher) nudge() {
 
 // run works until ctx ends; what is marked then stays for Close.
 func (f *flusher) run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range flushParallel {
+		workers.Go(f.turns.work)
+	}
+	defer workers.Wait()
+	defer f.turns.stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -69,20 +66,14 @@ func (f *flusher) run(ctx context.Context) {
 		case <-f.wake:
 		case <-timer.C:
 		}
-		logs, next := f.take(time.Now())
-		timer.Reset(next)
-		if len(logs) > 0 {
-			f.round(logs)
-		}
+		timer.Reset(f.markDue(time.Now()))
 	}
 }
 
-// take empties the queue, with the timed flushes that are due, and says when
-// the next of those is.
-func (f *flusher) take(now time.Time) (logs []*Log, next time.Duration) {
+// markDue marks the logs whose timed flush is due and says when the next one is.
+func (f *flusher) markDue(now time.Time) (next time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	logs, f.queue = f.queue, nil
 	next = time.Hour
 	keep := f.timed[:0]
 	for _, t := range f.timed {
@@ -92,27 +83,21 @@ func (f *flusher) take(now time.Time) (logs []*Log, next time.Duration) {
 			continue
 		}
 		t.log.timedFlush.Store(false)
-		if t.log.queued.CompareAndSwap(false, true) {
-			logs = append(logs, t.log)
-		}
+		f.mark(t.log)
 	}
 	clear(f.timed[len(keep):])
 	f.timed = keep
-	return logs, next
+	return next
 }
 
-// round syncs logs, several at once.
-func (f *flusher) round(logs []*Log) {
+func (f *flusher) flush(l *Log) {
 	began := time.Now()
-	err := eachLog(logs, flushParallel, func(l *Log) error {
-		l.queued.Store(false) // before the sync: an append during it marks again
-		if err := l.flush(); !errors.Is(err, ErrClosed) {
-			return err
-		}
-		return nil
-	})
+	err := l.flush()
+	if errors.Is(err, ErrClosed) {
+		err = nil
+	}
 	if o := f.store.observer; o != nil {
-		o.Flushed(time.Since(began), len(logs), err)
+		o.Flushed(time.Since(began), err)
 	}
 }
 

@@ -95,9 +95,13 @@ func (l *Log) secure() error {
 	return nil
 }
 
-// syncSealed makes the index files of sealed segments durable.
+// syncSealed makes the index files of sealed segments durable. The caller holds
+// tidyMu.
 func (l *Log) syncSealed(segs []*segment) error {
-	names := false
+	names, err := l.saveRolled(true)
+	if err != nil {
+		return err
+	}
 	for i, seg := range segs[:len(segs)-1] {
 		seg.mu.RLock()
 		done, sealed, aborted := seg.synced, seg.sealed, seg.hasAborted

@@ -86,6 +86,8 @@ func (s *Store) newLog(id TopicID, name partitionName, cfg LogConfig) *Log {
 	l := &Log{store: s, topic: name.topic, id: id, partition: name.partition, producers: newProducers(), saved: savedEnd{-1, -1},
 		dir: filepath.Join(s.dir, name.topic+"-"+strconv.Itoa(int(name.partition)))}
 	l.cfg.Store(&cfg)
+	l.tendAt = tendStepOf(&cfg)
+	l.flushTurn.log, l.tendTurn.log = l, l
 	return l
 }
 
@@ -190,4 +192,5 @@ func (l *Log) closeLocked() {
 	for _, seg := range segs {
 		l.store.handles.drop(&seg.file)
 	}
+	l.dropSpareLocked()
 }

@@ -34,7 +34,12 @@ type Log struct {
 	saved  savedEnd   // what the files of the last clean stop describe
 	swaps  []*swap    // pending, guarded by tidyMu
 
-	queued atomic.Bool // waits for a flush
+	spare  *segment // the next segment's file, made in advance, or nil
+	tendAt int64    // size of the active segment at which a tender is to come
+
+	flushTurn, tendTurn turn
+
+	asked written // to be written by the kernel; the tender's own
 
 	pos        sync.Mutex // guards the fields below; those marked * change only under mu too
 	start      int64

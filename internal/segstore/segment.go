@@ -54,6 +54,7 @@ type segment struct {
 	end          int64        // offset after the last one
 	index        offsetIndex  // active only
 	times        timeIndex    // active only
+	snapshot     []byte       // producer state before base, if its file is not written yet
 	aborted      []abortedTxn // active, or its file has no name yet
 	hasAborted   bool         // there is, or will be, a .txnindex
 	sealed       bool
@@ -70,13 +71,19 @@ type segment struct {
 }
 
 func newSegment(dir string, base int64, now time.Time, jitter time.Duration) *segment {
-	stem := segmentFile(dir, base, "")
-	s := &segment{base: base, stem: stem, file: handle{path: stem + logSuffix}, end: base,
-		maxTimestamp: noTimestamp, maxOffset: base, firstTime: noTimestamp, created: now, modified: now}
+	s := &segment{file: handle{path: segmentFile(dir, base, logSuffix)}}
+	s.begin(dir, base, now, jitter)
+	return s
+}
+
+// begin makes an empty segment one that starts at base. Nobody else uses it yet.
+func (s *segment) begin(dir string, base int64, now time.Time, jitter time.Duration) {
+	s.base, s.end, s.stem = base, base, segmentFile(dir, base, "")
+	s.maxTimestamp, s.maxOffset, s.firstTime = noTimestamp, base, noTimestamp
+	s.created, s.modified = now, now
 	if jitter > 0 {
 		s.jitter = rand.N(jitter)
 	}
-	return s
 }
 
 // add takes a batch written at the end of the active segment into the books.
@@ -176,13 +183,7 @@ func (s *segment) save(fsys vfs.FS, sync bool) error {
 	s.times = s.times.add(s.maxTimestamp, s.maxOffset-s.base)
 	index, times, aborted := s.index, s.times, s.aborted
 	s.mu.Unlock()
-	write := func(suffix string, data []byte) error {
-		path := s.stem + suffix
-		if sync {
-			return vfs.WriteFileSynced(fsys, path, data)
-		}
-		return fsys.WriteFile(path, data, 0o644)
-	}
+	write := func(suffix string, data []byte) error { return writeFile(fsys, s.stem+suffix, data, sync) }
 	if err := write(indexSuffix, index); err != nil {
 		return err
 	}
@@ -193,6 +194,37 @@ func (s *segment) save(fsys vfs.FS, sync bool) error {
 		return write(abortedSuffix, encodeAborted(aborted))
 	}
 	return nil
+}
+
+// saveSnapshot writes the producer snapshot before the segment, if that was left to do.
+func (s *segment) saveSnapshot(fsys vfs.FS, sync bool) (saved bool, err error) {
+	s.mu.RLock()
+	data := s.snapshot
+	s.mu.RUnlock()
+	if data == nil {
+		return false, nil
+	}
+	if err := writeFile(fsys, s.stem+snapshotSuffix, data, sync); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	s.snapshot = nil
+	s.mu.Unlock()
+	return true, nil
+}
+
+// writeFile writes a whole file; with sync its bytes are durable, but not its name.
+func writeFile(fsys vfs.FS, path string, data []byte, sync bool) error {
+	if sync {
+		return vfs.WriteFileSynced(fsys, path, data)
+	}
+	return fsys.WriteFile(path, data, 0o644)
+}
+
+func (s *segment) isSealed() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.sealed
 }
 
 // seal ends the active life of a segment whose indexes are saved.

@@ -18,6 +18,9 @@ import (
 // which the file system joins.
 const closeParallel = 32
 
+// tenderCount is how many goroutines prepare and save segments.
+const tenderCount = 2
+
 // logKey identifies a log for ever; its name can be used again.
 type logKey struct {
 	id        TopicID
@@ -25,8 +28,8 @@ type logKey struct {
 }
 
 // Store is one log directory and all logs in it. All calls may overlap. It
-// owns three goroutines, the flusher, the housekeeper and the cleaner; neither
-// their number nor that of open files follows the number of logs.
+// owns a few goroutines (flusher, tenders, housekeeper, cleaner, the watcher of
+// space); neither their number nor that of open files follows the number of logs.
 type Store struct {
 	fs         vfs.FS
 	dir        string
@@ -47,6 +50,7 @@ type Store struct {
 	writers writers
 	indexes *indexCache
 	flusher *flusher
+	tenders *turns
 	cleaner *cleaner
 	recode  *recoders
 	space   *space
@@ -88,6 +92,7 @@ func Open(opts Options) (*Store, error) {
 	s.writers.limit = s.handles.limit / 2
 	s.indexes = &indexCache{fs: s.fs, handles: s.handles}
 	s.flusher = newFlusher(s)
+	s.tenders = newTurns((*Log).tend)
 	s.cleaner = newCleaner(s)
 	s.recode = newRecoders()
 	s.space = newSpace(s)
@@ -108,9 +113,12 @@ func Open(opts Options) (*Store, error) {
 	}
 	s.space.look()
 	ctx, stop := context.WithCancel(context.Background())
-	s.stop = stop
+	s.stop = func() { stop(); s.tenders.stop() }
 	s.running.Go(func() { s.flusher.run(ctx) })
 	s.running.Go(func() { s.housekeep(ctx) })
+	for range tenderCount {
+		s.running.Go(s.tenders.work)
+	}
 	s.running.Go(func() { s.space.run(ctx) })
 	if opts.Cleaner.Enable {
 		s.running.Go(func() { s.cleaner.run(ctx) })
@@ -215,6 +223,9 @@ func (l *Log) shut() error {
 		return nil
 	}
 	l.mu.Lock()
+	if l.spare != nil {
+		err = errors.Join(err, removeIfThere(l.store.fs, l.spare.file.path))
+	}
 	l.closeLocked()
 	l.mu.Unlock()
 	l.tell()

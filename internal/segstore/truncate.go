@@ -145,6 +145,7 @@ func (l *Log) adoptLocked(r *recovery, read func() error) error {
 		l.store.handles.release(&old[len(old)-1].file)
 		l.writer = nil
 	}
+	l.dropSpareLocked() // reading the log anew removes its file
 	l.pos.Lock()
 	pinned := l.pinned
 	l.pinned = nil
@@ -162,6 +163,7 @@ func (l *Log) adoptLocked(r *recovery, read func() error) error {
 	l.high = max(l.start, min(l.high, l.end))
 	l.stable = max(l.start, l.producers.stable(l.high))
 	l.recent.clear()
+	l.tendAt = 0
 	l.saved = savedEnd{-1, -1}
 	l.namesDirty, l.termsDirty = false, r.unsaved
 	l.pos.Unlock()
