@@ -264,6 +264,7 @@ func (l *Log) discardSegments(gone []*segment, delay time.Duration) error {
 
 // retireFiles renames files of a segment and has them removed after delay.
 func (l *Log) retireFiles(seg *segment, suffixes []string, delay time.Duration) error {
+	l.store.indexes.forget(seg)
 	for _, suffix := range suffixes {
 		path := seg.stem + suffix
 		away := path + deletedSuffix

@@ -3,6 +3,7 @@ package segstore
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"sync"
 
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
@@ -48,10 +49,13 @@ func (c *indexCache) get(s *segment) (offsetIndex, timeIndex, error) {
 	return x.offsets, x.times, nil
 }
 
-// put keeps a segment's indexes until there are too many bytes.
+// put keeps a segment's indexes until there are too many bytes or the segment goes.
 func (c *indexCache) put(x *loadedIndex) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if x.segment.retired {
+		return // a reader that has it still
+	}
 	x.segment.cached.Store(x)
 	c.fifo = append(c.fifo, x)
 	c.bytes += len(x.offsets) + len(x.times)
@@ -60,6 +64,21 @@ func (c *indexCache) put(x *loadedIndex) {
 		old.segment.cached.CompareAndSwap(old, nil)
 		c.bytes -= len(old.offsets) + len(old.times)
 		c.fifo[0], c.fifo = nil, c.fifo[1:]
+	}
+}
+
+// forget gives up what is kept of a segment that is no longer part of a log.
+func (c *indexCache) forget(s *segment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.retired = true
+	x := s.cached.Swap(nil)
+	if x == nil {
+		return
+	}
+	if i := slices.Index(c.fifo, x); i >= 0 {
+		c.fifo = slices.Delete(c.fifo, i, i+1)
+		c.bytes -= len(x.offsets) + len(x.times)
 	}
 }
 

@@ -191,6 +191,7 @@ func (l *Log) closeLocked() {
 	}
 	for _, seg := range segs {
 		l.store.handles.drop(&seg.file)
+		l.store.indexes.forget(seg)
 	}
 	l.dropSpareLocked()
 }

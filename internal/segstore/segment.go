@@ -68,6 +68,8 @@ type segment struct {
 
 	cached atomic.Pointer[loadedIndex] // sealed only; see indexCache
 	gone   atomic.Bool                 // replaced: files of its name may be those of another segment
+
+	retired bool // no longer part of a log; guarded by indexCache
 }
 
 func newSegment(dir string, base int64, now time.Time, jitter time.Duration) *segment {

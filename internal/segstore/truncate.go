@@ -169,6 +169,7 @@ func (l *Log) adoptLocked(r *recovery, read func() error) error {
 	l.pos.Unlock()
 	for _, seg := range old {
 		l.store.handles.drop(&seg.file)
+		l.store.indexes.forget(seg)
 	}
 	return nil
 }
