@@ -273,12 +273,15 @@ func TestRunFile(t *testing.T) {
 	if _, ok, err := b.readRunFile(); ok || err != nil {
 		t.Fatalf("a new directory has a last run: %v %v", ok, err)
 	}
-	if err := b.writeRunFile(meta.Registered{Incarnation: 12}, testCluster); err != nil {
+	b.owner.Incarnation = 12
+	b.beat.Store(99)
+	b.catalog.Store(&catalog{cluster: testCluster})
+	if err := b.writeRunFile(); err != nil {
 		t.Fatal(err)
 	}
 	b.fs = disk.CrashCopy(rand.New(rand.NewPCG(4, 4)))
 	last, ok, err := b.readRunFile()
-	if want := (runFile{Incarnation: 12, BootID: "boot-1", Durability: "relaxed", History: 3}); err != nil || !ok || last != want {
+	if want := (runFile{Incarnation: 12, BootID: "boot-1", Durability: "relaxed", History: 3, ServerMark: testCluster.ServerMark, Beat: 99, CatalogVersion: testCluster.CatalogVersion}); err != nil || !ok || last != want {
 		t.Fatalf("%+v %v %v, want %+v", last, ok, err, want)
 	}
 	if err := disk.WriteFile("/log/"+runFileName, []byte("{"), 0o644); err != nil {

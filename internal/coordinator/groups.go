@@ -131,6 +131,7 @@ func New(o Options) *Groups {
 	meter := newMetrics(o.Registerer)
 	g.committer = newCommitter(o.Store, o.Owner, o.Log, g.health, meter, g.lost)
 	g.committer.relaxed = o.Relaxed
+	meter.watch(o.Registerer, g.Unsettled)
 	g.committer.memory, g.committer.adopt = g.memory, g.adopt
 	for i := range g.shards {
 		g.shards[i] = &shard{

@@ -40,6 +40,16 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
+// watch shows what is kept for Postgres.
+func (m *metrics) watch(r prometheus.Registerer, unsettled func() (rows, shards int)) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pgbroker_group_unsettled_rows", Help: "Rows that were answered and that a crash of Postgres could still take back if this process died with it (durability=relaxed).",
+	}, func() float64 { rows, _ := unsettled(); return float64(rows) }))
+}
+
 func (m *metrics) committed(ops int, err error) {
 	result := "ok"
 	if err != nil {

@@ -136,6 +136,23 @@ func (g *Groups) Retake(shards []meta.Shard) {
 	}
 }
 
+// Unsettled says how many rows a crash of Postgres could take back now, if this process ended uncleanly as well, and how
+// many shards are still to be compared with what is stored.
+func (g *Groups) Unsettled() (rows, shards int) {
+	c := g.committer
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pipes {
+		if p != nil {
+			rows += p.missing.rows()
+			if p.broken() {
+				shards++
+			}
+		}
+	}
+	return rows, shards
+}
+
 // memory asks shards for all that they hold. What was settled before the call is in it.
 func (g *Groups) memory(ctx context.Context, shards []int16) (map[int16]meta.ShardRows, error) {
 	type answer struct {
