@@ -17,6 +17,8 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // The images that the tests make. Those without a registry's name would be looked for on Docker Hub if they were missing.
@@ -31,6 +33,9 @@ const (
 func docker(t *testing.T) *client.Client {
 	t.Helper()
 	needRoom(t)
+	for _, program := range []string{"dockerd", "docker-compose", "iptables", "ldd"} {
+		harness.Need(t, program)
+	}
 	c, err := daemon()
 	if err != nil {
 		t.Fatal(err)

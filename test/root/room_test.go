@@ -15,6 +15,8 @@ import (
 
 	"github.com/testcontainers/testcontainers-go/log"
 	"golang.org/x/sys/unix"
+
+	"github.com/pgbroker/pgbroker/test/harness"
 )
 
 // roomVariable carries the room's directory to the test binary that runs inside.
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		log.SetDefault(log.NewNoopLogger())
-		os.Exit(m.Run())
+		harness.Main(m)
 	}
 	if unfit = missing(); unfit != "" {
 		os.Exit(m.Run())
@@ -45,18 +47,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// missing names what these tests need and this machine has not.
+// missing says what these tests need and this process has not.
 func missing() string {
 	if os.Geteuid() != 0 {
 		return "needs root"
-	}
-	for _, tool := range []string{"dockerd", "docker-compose", "iptables", "ldd"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return tool + " is not installed"
-		}
-	}
-	if _, err := postgresHome(); err != nil {
-		return err.Error()
 	}
 	return ""
 }
