@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // BenchmarkSendTail sends the newest bytes of a log to a TCP connection again and again, with a header and a trailer
@@ -104,15 +103,6 @@ func benchSendTail(b *testing.B, how string, size int) {
 	gib := float64(n) * float64(len(newest)) / (1 << 30)
 	b.ReportMetric((cpuTime(b, syscall.RUSAGE_THREAD)-thread).Seconds()/gib, "sender-s/GiB")
 	b.ReportMetric((cpuTime(b, syscall.RUSAGE_SELF)-process).Seconds()/gib, "both-s/GiB")
-}
-
-// cpuTime is the processor time used so far.
-func cpuTime(tb testing.TB, who int) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(who, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // sink is a TCP connection whose other end throws everything away.
