@@ -16,16 +16,20 @@ import (
 
 const logLong = `Read the files of a log directory, of pgbroker or of a Kafka, without a broker.
 
-Both commands only read. They work beside a running broker too, and say so: the
-end of a log that is being written may then look unfinished.`
+dump and verify only read. They work beside a running broker too, and say so: the
+end of a log that is being written may then look unfinished. repair, export and
+import need it stopped, and refuse otherwise.`
 
 const logExample = `  pgbroker log verify /var/lib/pgbroker
   pgbroker log dump /var/lib/pgbroker/orders-0/00000000000000000000.log --records
+  pgbroker log repair /var/lib/pgbroker
+  pgbroker log import /var/lib/kafka/data --log-dir /var/lib/pgbroker --postgres-url postgres://pgbroker@db/pgbroker
   pgbroker log dump /var/lib/pgbroker/orders-0 --from 4000 --to 4100 -o jsonl`
 
 func newLogCmd(g *globals) *cobra.Command {
 	return newNounCmd("log", "Print, verify, repair, export and import log directories", logLong, logExample,
-		newLogDumpCmd(g), newLogVerifyCmd(g), newLogRepairCmd(g))
+		newLogDumpCmd(g), newLogVerifyCmd(g), newLogRepairCmd(g), newLogExportCmd(g),
+		newLogImportCmd(g))
 }
 
 // jsonStream writes the items of a document one by one, so that memory does not grow with their number.

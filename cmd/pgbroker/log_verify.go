@@ -28,26 +28,43 @@ kill -9, and an error where records or promises are at stake.
 A compacted topic has gaps: what cleaner-offset-checkpoint names is known, other
 topics are named with --compacted.
 
+With --postgres-url the database is compared too, in one read-only transaction:
+
+  ids          each partition has its directory and each directory its topic
+  leader epochs  none on this disk is above its row's
+  offsets      no committed offset is behind the end of its log
+  transactions each decision has its markers, each producer's last marker its
+               decision, and each open transaction an owner
+
 Exit code 0: nothing found; 1: errors; 10: only warnings.`
 
 func newLogVerifyCmd(g *globals) *cobra.Command {
 	o := logtool.VerifyOptions{FS: vfs.OS{}}
+	var postgres string
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Check the files of a log directory against each other",
 		Long:  logVerifyLong,
 		Example: `  pgbroker log verify /var/lib/pgbroker
   pgbroker log verify /var/lib/pgbroker/orders-0
+  pgbroker log verify /var/lib/pgbroker --postgres-url postgres://pgbroker@db/pgbroker
   pgbroker log verify /var/lib/kafka/data --compacted users -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Dir = args[0]
+			if postgres != "" {
+				var err error
+				if o.Claims, err = readClaims(cmd.Context(), postgres, cmd.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
 			return g.logVerify(cmd, o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Compacted, "compacted", nil, "`topic` whose logs may have gaps; may be repeated")
 	f.DurationVar(&o.ProducerExpiry, "producer-expiration", 0, "producer.id.expiration.ms of the broker, 0 for a day")
+	f.StringVar(&postgres, "postgres-url", "", "compare the broker's database too: its `URL` (postgres.url)")
 	addOutputFlag(cmd, g)
 	return cmd
 }

@@ -1,6 +1,7 @@
 package logtool
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -88,6 +89,17 @@ func (w *fileWriter) write(data []byte) error {
 		return nil
 	}
 	return w.flush()
+}
+
+// writeWithTerm writes a batch under another term, which its CRC does not cover.
+func (w *fileWriter) writeWithTerm(raw []byte, term int32) error {
+	if err := w.write(raw[:prefixSize]); err != nil {
+		return err
+	}
+	if err := w.write(binary.BigEndian.AppendUint32(nil, uint32(term))); err != nil {
+		return err
+	}
+	return w.write(raw[prefixSize+4:])
 }
 
 func (w *fileWriter) flush() error {

@@ -36,4 +36,7 @@ func (b *batch) fillsHole() bool {
 // forget lets go of what only this log's batches needed.
 func (c *logCheck) forget() {
 	c.producers.byID, c.producers.ended = nil, nil
+	if c.v.opts.Claims == nil {
+		c.producers.last = nil
+	}
 }

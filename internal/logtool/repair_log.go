@@ -199,18 +199,16 @@ func (r *repairer) cutLog(c *logCheck, d damage) error {
 	return r.dropClean()
 }
 
+// truncate ends a file at a byte. It makes a new one: an import may have linked this one to a file of a Kafka.
 func (r *repairer) truncate(file string, size int64) error {
-	f, err := r.fs.OpenReadWrite(filepath.Join(r.dir, file), false)
-	if err != nil {
+	path := filepath.Join(r.dir, file)
+	if err := copyFile(r.fs, path, path+".tmp", 0, size); err != nil {
 		return err
 	}
-	if err = f.Truncate(size); err == nil {
-		err = f.Sync()
+	if err := keepTime(r.fs, path, path+".tmp"); err != nil {
+		return err
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return r.fs.Rename(path+".tmp", path)
 }
 
 // dropFrom rewrites the damaged segments: good batches as they are, fillers between them.

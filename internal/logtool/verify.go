@@ -22,6 +22,8 @@ type VerifyOptions struct {
 	// ProducerExpiry is producer.id.expiration.ms: a producer that was silent for so long may miss in a snapshot. 0 is
 	// Kafka's default of a day.
 	ProducerExpiry time.Duration
+	// Claims, if not nil, are compared with the logs of a whole log directory.
+	Claims *Claims
 	// Progress, if not nil, is called now and then with what was read since the last call.
 	Progress func(records, bytes int64)
 }
@@ -32,6 +34,9 @@ func Verify(ctx context.Context, o VerifyOptions, tell func(Finding) error) (Sum
 	v := newVerifier(o, tell)
 	defer v.records.close()
 	if isPartitionDir(v.fs, v.dir) {
+		if o.Claims != nil {
+			return v.summary, fmt.Errorf("verify %s: the database can only be compared with a whole log directory", o.Dir)
+		}
 		v.only = filepath.Base(v.dir)
 		v.dir = filepath.Dir(v.dir)
 	}
@@ -62,11 +67,12 @@ type idPartition struct {
 // verifier is one run of Verify.
 type verifier struct {
 	reporter
-	opts VerifyOptions
-	fs   vfs.FS
-	dir  string
-	only string // the one partition's directory, "" all
-	held bool   // the caller holds the directory's lock
+	opts  VerifyOptions
+	fs    vfs.FS
+	dir   string
+	only  string // the one partition's directory, "" all
+	topic string // the one topic, "" all
+	held  bool   // the caller holds the directory's lock
 
 	live, clean bool
 	points      map[partition]offsetLine // recovery points
@@ -121,7 +127,7 @@ func (v *verifier) run(ctx context.Context) error {
 		name := e.Name()
 		p, ok := parsePartition(name)
 		switch {
-		case v.only != "" && name != v.only:
+		case v.only != "" && name != v.only, v.topic != "" && (!ok || p.topic != v.topic):
 		case name == "lost+found", name == "__cluster_metadata-0", strings.HasPrefix(name, "."):
 		case deletedName.MatchString(name):
 			deleted = append(deleted, name)
@@ -136,11 +142,17 @@ func (v *verifier) run(ctx context.Context) error {
 			}
 		}
 	}
-	if v.only == "" {
+	if v.whole() {
 		v.checkTop(deleted)
+		if v.opts.Claims != nil {
+			v.checkClaims()
+		}
 	}
 	return nil
 }
+
+// whole says that the whole directory is verified.
+func (v *verifier) whole() bool { return v.only == "" && v.topic == "" }
 
 // partition verifies one directory.
 func (v *verifier) partition(ctx context.Context, dir string, p partition) error {

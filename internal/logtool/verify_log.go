@@ -25,14 +25,17 @@ type logCheck struct {
 
 	terms     []termLine // as the batches have them
 	producers producerTable
-	snapshots []int64 // still to be compared, in order
-	gaveUp    bool    // a repair put batches without records in the place of damaged ones
-	lost      bool    // a fault hides batches: what is recomputed from here on counts no more
+	snapshots []int64       // still to be compared, in order
+	gaveUp    bool          // a repair put batches without records in the place of damaged ones
+	good      map[int]int64 // by segment: bytes of good batches, of those that were read to their end
+	largestID int64         // producer id in a batch, -1 none
+	lost      bool          // a fault hides batches: what is recomputed from here on counts no more
 }
 
 func newLogCheck(v *verifier, dir string, p partition, files partitionFiles) *logCheck {
 	c := &logCheck{logState: logState{dir: dir, lastTerm: -1}, v: v, name: p, files: files, point: v.points[p].offset,
-		start: v.starts[p].offset, gapsBelow: v.cleaned[p].offset, snapshots: files.snapshots}
+		start: v.starts[p].offset, gapsBelow: v.cleaned[p].offset, snapshots: files.snapshots,
+		good: map[int]int64{}, largestID: -1}
 	if slices.Contains(v.opts.Compacted, p.topic) {
 		c.gapsBelow = math.MaxInt64
 	}
@@ -137,9 +140,11 @@ func (c *logCheck) segment(ctx context.Context, i int) (goOn bool, err error) {
 			x.blind = true
 			return true, nil
 		}
-		x.finish(r.at - int64(b.size))
+		c.good[i] = r.at - int64(b.size)
+		x.finish(c.good[i])
 		return false, nil
 	}
+	c.good[i] = r.at
 	x.finish(r.at)
 	return true, nil
 }
@@ -261,6 +266,7 @@ func (c *logCheck) batch(i int, file string, b *batch, raw []byte) {
 			"its offset lies inside the batch from %d to %d", b.base, b.last())
 		c.snapshots = c.snapshots[1:]
 	}
+	c.largestID = max(c.largestID, b.producer)
 	if !c.lost {
 		c.producers.apply(b, ctl, complain)
 	}

@@ -13,6 +13,7 @@ type producerTable struct {
 	exact bool
 	// thinned says that compaction may have taken batches: gaps and transactions mean nothing then.
 	thinned bool
+	last    map[int64]endedTxn   // by producer id, its last marker
 	open    map[int64]int64      // first offset of the open transaction of a producer id
 	ended   map[int64]abortEntry // by offset, the abort markers of the present segment; first -1: no transaction was open
 }
@@ -24,7 +25,8 @@ type producerTrack struct {
 }
 
 func newProducerTable() producerTable {
-	return producerTable{byID: map[int64]*producerTrack{}, open: map[int64]int64{}, ended: map[int64]abortEntry{}}
+	return producerTable{byID: map[int64]*producerTrack{}, open: map[int64]int64{}, ended: map[int64]abortEntry{},
+		last: map[int64]endedTxn{}}
 }
 
 // seed takes over what the snapshot at the first offset says of the batches that are gone.
@@ -100,13 +102,11 @@ func (t *producerTable) end(p *producerTrack, b *batch, ctl *control) {
 	first, open := t.open[b.producer]
 	delete(t.open, b.producer)
 	p.coordinatorTerm, p.txnFirst = ctl.coordinatorTerm, -1
+	t.last[b.producer] = endedTxn{offset: b.base, first: firstOr(first, open), kind: ctl.kind, epoch: b.epoch}
 	if ctl.kind != controlAbort {
 		return
 	}
-	e := abortEntry{producer: b.producer, first: -1, last: b.base, lastStable: b.base + 1}
-	if open {
-		e.first = first
-	}
+	e := abortEntry{producer: b.producer, first: firstOr(first, open), last: b.base, lastStable: b.base + 1}
 	oldest := int64(-1)
 	for _, other := range t.open {
 		if oldest < 0 || other < oldest {
@@ -117,6 +117,14 @@ func (t *producerTable) end(p *producerTrack, b *batch, ctl *control) {
 		e.lastStable = oldest
 	}
 	t.ended[b.base] = e
+}
+
+// firstOr is the first offset of a transaction, -1 if none was open.
+func firstOr(first int64, open bool) int64 {
+	if !open {
+		return -1
+	}
+	return first
 }
 
 // checkSequence: a producer's batches have rising sequences without gaps within one epoch; the first one of an epoch is 0.

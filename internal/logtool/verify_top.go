@@ -20,7 +20,7 @@ func (v *verifier) readTop() {
 	} else {
 		v.checkRun(cleanMark{BrokerEpoch: -1})
 	}
-	if !v.clean && !v.live && v.only == "" {
+	if !v.clean && !v.live && v.whole() {
 		v.report(Warning, cleanName, -1, "is missing: the last stop was not clean, so what lies above the recovery points is judged mildly")
 	}
 	v.points, v.starts = v.readOffsets(recoveryPointName), v.readOffsets(logStartName)
@@ -108,7 +108,7 @@ func (v *verifier) topFile(name string) []byte {
 }
 
 func (v *verifier) topErr(severity Severity, file string, err error) {
-	if err != nil && v.only == "" {
+	if err != nil && v.whole() {
 		v.reportErr(severity, file, err)
 	}
 }
