@@ -12,7 +12,7 @@ DURATION ?= 10m
 SEED ?=
 PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
 
-.PHONY: help build dev test lint unit test-root compat many bench-log bench chaos image clean
+.PHONY: help build dev test lint unit test-root compat seeded many bench-log bench chaos image clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ many: build ## 10,000 partitions and 500 connections under ulimit -n 4096
 
 bench-log: ## what the log does in process: the figures of docs/performance.md
 	$(GO) test ./internal/segstore -run '^$$' -bench . -benchmem -timeout 20m
+
+seeded: ## which tests see each seeded bug
+	PGBROKER_SEEDED_LONG=1 $(GO) test -count=1 -timeout 40m -v ./test/seeded
 
 bench: build ## produce and fetch, both durabilities
 	$(GO) run ./bench $(ARGS)

@@ -51,6 +51,9 @@ func ResolveSeq(r Resolve, stored int64) (out Resolved, putBack bool) {
 	switch {
 	case r.Unknown && stored == r.Seq+1:
 		out.TookEffect = true
+		if seededbug.On(seededbug.ResolveMovesSeq) {
+			out.Seq++
+		}
 		return out, false
 	case r.All != nil:
 	case stored < r.Settled:
@@ -60,9 +63,6 @@ func ResolveSeq(r Resolve, stored int64) (out Resolved, putBack bool) {
 		return out, false
 	}
 	out.Seq = max(stored+1, r.Seq+2)
-	if seededbug.On(seededbug.ResolveMovesSeq) {
-		out.Seq = stored + 1
-	}
 	if seededbug.On(seededbug.SeqNotRaised) {
 		out.Seq = stored
 	}
