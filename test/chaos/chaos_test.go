@@ -16,6 +16,10 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// Tests here mostly wait, so they need not wait for each other on a machine with few cores.
+	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
+		_ = flag.Set("test.parallel", "6")
+	}
 	harness.Main(m)
 }
 

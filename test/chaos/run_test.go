@@ -42,6 +42,7 @@ type run struct {
 	groups     map[history.Place][]string // who commits offsets of a partition
 	faults     map[string]int             // that hit
 	fault      *history.Process
+	settleIn   time.Duration
 
 	producing, working sync.WaitGroup
 }
@@ -49,7 +50,7 @@ type run struct {
 func newRun(t *testing.T, seed uint64, durability string, set ...string) *run {
 	t.Helper()
 	r := &run{t: t, seed: seed, durability: durability, recorder: history.NewRecorder(), pg: pgtest.Server(t), topics: map[string]int32{},
-		groups: map[history.Place][]string{}, faults: map[string]int{}}
+		groups: map[history.Place][]string{}, faults: map[string]int{}, settleIn: settleLimit}
 	r.fault = r.recorder.Process("chaos")
 	r.options = history.Options{TransactionTimeout: transactionTimeout, Slack: 5 * time.Second, Liveness: livenessLimit,
 		Source: map[string]string{}, Copier: map[string]string{}, Rising: map[string]bool{}}
@@ -119,7 +120,7 @@ func (r *run) commits(group, topic string) {
 // finish reads everything once more, whole, has the history judged and returns what was found wrong.
 func (r *run) finish() []history.Violation {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), r.settleIn)
 	defer cancel()
 	var problems []history.Violation
 	note := func(err error) {
@@ -144,33 +145,44 @@ func (r *run) finish() []history.Violation {
 func (r *run) readWhole(ctx context.Context, p history.Place) error {
 	lister := offsetLister{line: line{address: r.proxy.Bootstrap()}, process: r.recorder.Process("final-list")}
 	defer lister.close()
-	var latest int64
+	var stable, latest int64
+	var held error // what still keeps readers of committed records back when the time is over
 	for {
-		stable, err := lister.list(p.Topic, p.Partition, history.Stable)
-		if err == nil {
+		var err error
+		if stable, err = lister.list(p.Topic, p.Partition, history.Stable); err == nil {
 			if latest, err = lister.list(p.Topic, p.Partition, history.Latest); err == nil && stable == latest {
 				break
 			}
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s: stable offset %d, latest %d, %v", p, stable, latest, err)
+			if held = fmt.Errorf("%s: stable offset %d, latest %d, %v", p, stable, latest, err); err != nil {
+				return held
+			}
+			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	for _, committed := range []bool{false, true} {
-		reader := partitionReader{line: line{address: r.proxy.Bootstrap()}, process: r.recorder.Process("final-read"), topic: p.Topic, partition: p.Partition, committed: committed}
-		pending := reader.process.Invoke(history.Op{Kind: history.Poll, Committed: committed, Final: true, Topic: p.Topic, Partition: p.Partition})
-		var all []history.Record
-		for reader.next < latest {
-			some, err := reader.fetch(100)
-			if err != nil && ctx.Err() != nil {
-				return err
-			}
-			all = append(all, some...)
+		if err := r.readTo(p, committed, map[bool]int64{false: latest, true: stable}[committed]); err != nil {
+			return err
 		}
-		pending.Done(history.OK, func(o *history.Op) { o.Records = all })
-		reader.close()
 	}
+	return held
+}
+
+// readTo reads a partition from its start to an offset as one operation.
+func (r *run) readTo(p history.Place, committed bool, end int64) error {
+	reader := partitionReader{line: line{address: r.proxy.Bootstrap()}, process: r.recorder.Process("final-read"), topic: p.Topic, partition: p.Partition, committed: committed}
+	defer reader.close()
+	pending := reader.process.Invoke(history.Op{Kind: history.Poll, Committed: committed, Final: true, Topic: p.Topic, Partition: p.Partition})
+	var all []history.Record
+	for deadline := time.Now().Add(r.settleIn); reader.next < end; {
+		some, err := reader.fetch(100)
+		if all = append(all, some...); time.Now().After(deadline) {
+			return fmt.Errorf("%s was read to %d of %d: %v", p, reader.next, end, err)
+		}
+	}
+	pending.Done(history.OK, func(o *history.Op) { o.Records = all })
 	return nil
 }
 

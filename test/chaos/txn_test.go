@@ -92,7 +92,10 @@ func (c *txnClient) once(ctx context.Context, request kmsg.Request, op history.O
 func (c *txnClient) init(ctx context.Context) error {
 	c.process = c.recorder.Process(c.name)
 	r := kmsg.NewPtrInitProducerIDRequest()
-	r.Version, r.TransactionalID, r.TransactionTimeoutMillis, r.ProducerID, r.ProducerEpoch = 4, &c.id, int32(c.timeout.Milliseconds()), -1, -1
+	r.Version, r.TransactionTimeoutMillis, r.ProducerID, r.ProducerEpoch = 4, int32(c.timeout.Milliseconds()), -1, -1
+	if c.id != "" {
+		r.TransactionalID = &c.id
+	}
 	code := func(a kmsg.Response) int16 { return a.(*kmsg.InitProducerIDResponse).ErrorCode }
 	return c.once(ctx, r, history.Op{Kind: history.Init}, code, func(o *history.Op, a kmsg.Response) {
 		got := a.(*kmsg.InitProducerIDResponse)

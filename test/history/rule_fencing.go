@@ -51,11 +51,13 @@ func older(o, than *Op) bool {
 	return o.Epoch < than.Epoch
 }
 
-// fenceCodes are INVALID_PRODUCER_EPOCH and PRODUCER_FENCED.
-var fenceCodes = []int16{47, 90}
+// fenceCodes are INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (the broker knows of no transaction that could end so) and
+// PRODUCER_FENCED.
+var fenceCodes = []int16{47, 48, 90}
 
-// GroundlessFence is the other half of rule 17: who is told that somebody has taken its place was replaced, by an
-// InitProducerId of its transactional id, or was late: its transaction had become older than the timeout. (A power cut
+// GroundlessFence is the other half of rule 17: who is told that it may not go on was replaced, by an
+// InitProducerId of its transactional id, or was late: its transaction had become older than the timeout, or was being
+// ended by the producer itself. (A power cut
 // that took records back fences as well; histories with one do not ask for this rule.)
 func GroundlessFence(x *Index, opts Options) (found []Violation) {
 	if opts.TransactionTimeout == 0 {
@@ -83,9 +85,18 @@ func GroundlessFence(x *Index, opts Options) (found []Violation) {
 				replaced = true
 			}
 		}
-		if own != nil && !replaced && o.Complete-began[o.Txn] < int64(opts.TransactionTimeout) {
+		ended := slices.ContainsFunc(x.txnEnds(o.Txn), func(e *Op) bool { return e != o && e.Type != Fail && e.Invoke < o.Complete })
+		if own != nil && !replaced && !ended && o.Complete-began[o.Txn] < int64(opts.TransactionTimeout) {
 			found = append(found, broken([]*Op{own, o}, "%s of producer %d epoch %d was fenced with code %d, and nobody had taken its place", o.Kind, o.ProducerID, o.Epoch, o.Code))
 		}
 	}
 	return found
+}
+
+// txnEnds are the attempts to end a transaction.
+func (x *Index) txnEnds(id int64) []*Op {
+	if t := x.Txns[id]; t != nil {
+		return t.Ends
+	}
+	return nil
 }
