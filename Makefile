@@ -56,6 +56,14 @@ bench: build ## produce and fetch, both durabilities
 chaos: build ## clients under kills, pauses and cuts, their histories judged (DURATION=10m, SEED=...)
 	PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) PGBROKER_CHAOS_DURATION=$(DURATION) PGBROKER_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v ./test/chaos -run TestChaos
 
+FUZZTIME ?= 10s
+fuzz: ## each fuzz target for FUZZTIME=10s, one after the other
+	@set -e; for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' cmd internal | xargs -n1 dirname | sort -u); do \
+		for target in $$($(GO) test -list '^Fuzz' ./$$dir | grep '^Fuzz'); do \
+			echo "== $$dir $$target"; $(GO) test ./$$dir -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME); \
+		done; \
+	done
+
 image: ## build the container image pgbroker:dev
 	docker build -t pgbroker:dev .
 

@@ -10,38 +10,41 @@ import (
 )
 
 // FuzzBatch: whatever a client sends is taken or refused, without a panic or a
-// big allocation; what is taken reads back as the same records.
+// big allocation; what is taken, also into another codec, reads back as the same
+// records.
 func FuzzBatch(f *testing.F) {
-	f.Add([]byte{}, false)
+	f.Add([]byte{}, false, 0)
 	for codec := codecNone; codec <= codecZstd; codec++ {
-		raw := plainBatch(BatchHeader{ProducerID: 3, BaseSequence: 1}, 3, 20, 5)
-		if codec != codecNone {
-			raw = deflate(f, codec, raw, codec%2 == 0)
-		}
-		f.Add(raw, true)
+		f.Add(inCodec(f, codec, plainBatch(BatchHeader{ProducerID: 3, BaseSequence: 1}, 3, 20, 5)), true, codec)
 	}
-	f.Add(buildMarker(1, 2, true, 3, 4).Raw, false)
-	f.Fuzz(func(t *testing.T, raw []byte, compact bool) {
+	f.Add(buildMarker(1, 2, true, 3, 4).Raw, false, 1)
+	types := append([]string{"producer"}, compressionTypes...)
+	recoders := newRecoders()
+	f.Fuzz(func(t *testing.T, raw []byte, compact bool, target int) {
+		raw = bytes.Clone(raw)
 		if len(raw) > batchOverhead {
 			fixCRC(raw) // else the CRC hides everything behind it
 		}
 		b, err := ParseBatch(raw)
 		if err != nil {
-			var re *RecordError
-			if !errors.As(err, &re) {
-				t.Fatalf("%v is no RecordError", err)
-			}
+			wantRecordError(t, err)
 			return
 		}
 		cfg := testConfig()
-		cfg.Compact = compact
-		if _, err := newRecoders().prepare(&b, &cfg, 1000); err != nil {
+		cfg.Compact, cfg.Compression, cfg.MaxInflatedBytes = compact, types[uint(target)%uint(len(types))], 4<<20
+		sent := b
+		made, err := recoders.prepare(&b, &cfg, 1000)
+		if err != nil {
+			wantRecordError(t, err)
 			return
 		}
 		b.stampPlace(77, 3)
 		again, err := ParseBatch(b.Raw)
 		if err != nil || again.BaseOffset != 77 || again.Term != 3 {
 			t.Fatalf("stamped batch: %+v %v", again.BatchHeader, err)
+		}
+		if made != nil && !bytes.Equal(plainOf(t, &b), plainOf(t, &sent)) {
+			t.Fatal("recompression changed the records")
 		}
 		if b.Codec() == codecNone {
 			n := int32(0)
@@ -50,6 +53,48 @@ func FuzzBatch(f *testing.F) {
 			if n != b.Records {
 				t.Fatalf("%d records of %d", n, b.Records)
 			}
+		}
+		recoders.put(made)
+	})
+}
+
+func wantRecordError(t *testing.T, err error) {
+	t.Helper()
+	var re *RecordError
+	if !errors.As(err, &re) {
+		t.Fatalf("%v is no RecordError", err)
+	}
+}
+
+// FuzzRecords: records of any content are walked to their end or to a fault.
+func FuzzRecords(f *testing.F) {
+	f.Add(plainBatch(noProducer, 3, 20, 5)[batchOverhead:], 3)
+	f.Fuzz(func(t *testing.T, records []byte, count int) {
+		if _, err := checkRecords(records, int32(count), rules{needKeys: true, checkTime: true, latestMs: 1000}); err != nil {
+			wantRecordError(t, err)
+			return
+		}
+		if count > len(records)/leastRecord {
+			t.Fatalf("%d records in %d bytes", count, len(records))
+		}
+	})
+}
+
+// FuzzInflate: bytes of any content inflate to no more than the limit.
+func FuzzInflate(f *testing.F) {
+	for codec := codecGzip; codec <= codecZstd; codec++ {
+		f.Add(codec, inCodec(f, codec, plainBatch(noProducer, 3, 50, 5))[batchOverhead:])
+	}
+	f.Fuzz(func(t *testing.T, codec int, data []byte) {
+		const limit = 256 << 10
+		err := inflate(codec, data, limit, func(plain []byte) error {
+			if len(plain) > limit && codec != codecNone {
+				t.Fatalf("%d bytes", len(plain))
+			}
+			return nil
+		})
+		if begins := codec < codecNone || codec > codecZstd || payloadBegins(codec, data); err == nil && !begins && len(data) > 0 {
+			t.Fatalf("codec %d: %x inflates and does not begin well", codec, data[:min(len(data), 8)])
 		}
 	})
 }
