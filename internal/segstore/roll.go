@@ -21,8 +21,13 @@ import (
 // name that a roll gives is durable with the flush that makes the first batch
 // under it durable.
 
-// spareFile is the empty file that will be the log's next segment.
-const spareFile = "next.tmp"
+// spareFile is the empty file that will be the log's next segment; a tender
+// makes it. hastyFile is the same where a roll finds none. They differ, because
+// the two may be made at the same time.
+const (
+	spareFile = "next.tmp"
+	hastyFile = "roll.tmp"
+)
 
 // tendStep is how many bytes a log grows between two visits of a tender, and so
 // the most that a relaxed log leaves to the kernel before it asks it to write.
@@ -63,26 +68,51 @@ func (l *Log) rollLocked(base int64, cfg *LogConfig, now time.Time) error {
 	return nil
 }
 
-// nextLocked gives the empty segment that begins at base, its file acquired once.
+// nextLocked gives the empty segment that begins at base, its file acquired
+// once. It gets its name last: a file with the name of a segment that is not
+// part of the log, while the log goes on behind it, would end the log at the
+// next start.
 func (l *Log) nextLocked(base int64, cfg *LogConfig, now time.Time) (*segment, vfs.File, error) {
-	if seg := l.spare; seg != nil {
-		f, err := l.store.handles.acquire(&seg.file)
-		if err == nil {
-			path := segmentFile(l.dir, base, logSuffix)
-			if err = l.store.fs.Rename(seg.file.path, path); err == nil {
-				l.store.handles.rename(&seg.file, path)
-				seg.begin(l.dir, base, now, cfg.SegmentJitter)
-				l.spare = nil
-				return seg, f, nil
-			}
-			l.store.handles.release(&seg.file)
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, err
-		}
-		l.dropSpareLocked() // somebody has removed it
+	prepared := l.spare != nil
+	seg, f, err := l.takeSpareLocked()
+	if err != nil {
+		return nil, nil, err
 	}
-	seg := newSegment(l.dir, base, now, cfg.SegmentJitter)
+	path := segmentFile(l.dir, base, logSuffix)
+	if err := l.store.fs.Rename(seg.file.path, path); err != nil {
+		l.store.handles.release(&seg.file)
+		l.dropSpareLocked()
+		if prepared && errors.Is(err, fs.ErrNotExist) { // somebody has removed it
+			return l.nextLocked(base, cfg, now)
+		}
+		return nil, nil, err
+	}
+	l.store.handles.rename(&seg.file, path)
+	seg.begin(l.dir, base, now, cfg.SegmentJitter)
+	l.spare = nil
+	return seg, f, nil
+}
+
+// takeSpareLocked opens the spare, which stays the log's until it is renamed,
+// and makes it where there is none.
+func (l *Log) takeSpareLocked() (*segment, vfs.File, error) {
+	if seg := l.spare; seg != nil {
+		if f, err := l.store.handles.acquire(&seg.file); !errors.Is(err, fs.ErrNotExist) {
+			return seg, f, err
+		}
+		l.dropSpareLocked()
+	}
+	seg, f, err := l.makeSpare(hastyFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.spare = seg
+	return seg, f, nil
+}
+
+// makeSpare makes the file of a segment that has no place yet, acquired once.
+func (l *Log) makeSpare(name string) (*segment, vfs.File, error) {
+	seg := &segment{file: handle{path: filepath.Join(l.dir, name)}}
 	f, err := l.createSegment(seg)
 	if err != nil {
 		return nil, nil, err
@@ -157,15 +187,14 @@ func (l *Log) prepare() error {
 	if !need {
 		return nil
 	}
-	seg := &segment{file: handle{path: filepath.Join(l.dir, spareFile)}}
-	f, err := l.createSegment(seg)
+	seg, _, err := l.makeSpare(spareFile)
 	if err != nil {
 		return err
 	}
-	l.store.handles.adopt(&seg.file, f)
 	l.store.handles.release(&seg.file)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.dropSpareLocked() // of a roll that failed meanwhile
 	l.spare = seg
 	return nil
 }

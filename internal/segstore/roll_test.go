@@ -235,3 +235,52 @@ func (n *noWriteBack) OpenReadWrite(path string, create bool) (vfs.File, error) 
 type badWriteBack struct{ vfs.File }
 
 func (badWriteBack) WriteBack(_, _ int64) error { return syscall.EIO }
+
+// TestFailedRollLeavesNoSegment: after a roll that failed half way a smaller
+// batch may still fit into the old segment. A file with the name of the segment
+// that was not begun would end the log there at the next start.
+func TestFailedRollLeavesNoSegment(t *testing.T) {
+	for _, op := range []vfs.Op{vfs.OpCreate, vfs.OpTruncate, vfs.OpRename, vfs.OpOpen, vfs.OpWrite} {
+		faulty := vfs.NewFaulty(vfs.NewMem())
+		cfg := rollConfig()
+		s := openTest(t, faulty, "data", Strict, cfg)
+		l, err := s.Create(TopicID{1}, "t", 0, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.BeginTerm(1)
+		big := plainBatch(noProducer, 1, 6000, 1)
+		want := bytes.Clone(big)
+		mustAppend(t, l, big, 1)
+		waitFor(t, "the spare", l.hasSpare)
+		s.stop() // no tender and no flush beside us
+		s.running.Wait()
+		l.mu.Lock()
+		l.dropSpareLocked()
+		l.mu.Unlock()
+		copy(want, big) // with its place
+		faulty.Fail(op, 1, syscall.ENOSPC, true)
+		b, _ := ParseBatch(plainBatch(noProducer, 1, 6000, 1))
+		_, err = l.AppendLeader(b, 1)
+		if op != vfs.OpOpen && !errors.Is(err, ErrFull) {
+			t.Fatalf("kind %v: a roll that fails: %v", op, err)
+		}
+		faulty.Heal()
+		if err == nil {
+			want = append(want, b.Raw...)
+		}
+		small := plainBatch(noProducer, 1, 100, 1)
+		mustAppend(t, l, small, 1)
+		want = append(want, small...)
+		if err := l.flush(); err != nil {
+			t.Fatal(err)
+		}
+		s.lock.Close()
+		s = openTest(t, faulty, "data", Strict, cfg)
+		l, _ = s.Get(TopicID{1}, 0)
+		if got := readAll(t, l, 0, BoundEnd); !bytes.Equal(got, want) {
+			t.Errorf("kind %v: %d bytes after a start, want %d", op, len(got), len(want))
+		}
+		stopTest(t, s, true)
+	}
+}
