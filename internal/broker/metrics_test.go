@@ -188,9 +188,9 @@ func TestLogMetrics(t *testing.T) {
 	now := time.Unix(1000, 0)
 	m.flushes.now = func() time.Time { return now }
 	for i := range 100 {
-		m.Flushed(time.Duration(i+1)*time.Millisecond, 3, nil)
+		m.Flushed(time.Duration(i+1)*time.Millisecond, nil)
 	}
-	m.Flushed(time.Millisecond, 1, errors.New("x"))
+	m.Flushed(time.Millisecond, errors.New("x"))
 	m.Failed("a", 0, errors.New("x"))
 	text := scrape(t, registry)
 	wantLines(t, text, `kafka_log_logflushstats_logflushrateandtimems_count 101`, `pgbroker_fsync_errors_total 1`, `pgbroker_log_failures_total 1`,
