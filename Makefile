@@ -39,6 +39,7 @@ test-root: build ## what needs root: containers, loop mounts, network namespaces
 
 compat: build ## the foreign clients against this broker
 	test/compat/run
+	test/compat/interchange/run
 	test/compat/perf
 
 many: build ## 10,000 partitions and 500 connections under ulimit -n 4096
@@ -49,6 +50,14 @@ bench-log: ## what the log does in process: the figures of docs/performance.md
 
 seeded: ## which tests see each seeded bug
 	PGBROKER_SEEDED_LONG=1 $(GO) test -count=1 -timeout 40m -v ./test/seeded
+	PGBROKER_SEEDED_LONG=1 $(GO) test -count=1 -timeout 40m -v ./test/chaos -run TestSeededBugs
+
+torture: build ## random stories, injected faults and power cuts at length (SEED= CUTS= FAULTS= RUNS= SECONDS_MEMORY=)
+	test/torture/run
+
+soak: build ## an hour at a fixed rate: nothing may grow (DURATION=seconds RATE=bytes a second, JSON=file of all samples)
+	PGBROKER_TEST_REQUIRE=all PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) PGBROKER_SOAK_SECONDS=$(or $(DURATION),3600) PGBROKER_SOAK_RATE=$(RATE) \
+		PGBROKER_SOAK_JSON=$(JSON) $(GO) test -count=1 -timeout 0 -v -run TestSoak ./test/soak
 
 bench: build ## produce and fetch, both durabilities
 	$(GO) run ./bench $(ARGS)

@@ -40,14 +40,15 @@ stop_kafka() {
 	kafka_pid=
 }
 
-# fill ADDRESS_VARIABLE RESTART STATE: writes all three steps; RESTART is run between them, so that each has a leader epoch
-# of its own.
+# fill ADDRESS_VARIABLE RESTART STATE STEPS: writes so many steps; RESTART is run between them, so that each has a leader
+# epoch of its own. The state of a producer by hand goes to the file STATE.
 fill() {
+	local step
 	"$interchange" write "${!1}" 1
 	"$interchange" state "${!1}" "$3"
-	"$2"
-	"$interchange" write "${!1}" 2
-	"$2"
-	"$interchange" write "${!1}" 3
+	for ((step = 2; step <= $4; step++)); do
+		"$2"
+		"$interchange" write "${!1}" "$step"
+	done
 	"$interchange" compacted "${!1}"
 }

@@ -1,6 +1,7 @@
 // Command interchange writes topics with everything that a log can hold to a Kafka-protocol broker, and reads them back as
 // text that can be compared between brokers. See test/compat/interchange.
 //
+//	interchange create BOOTSTRAP           the topics, empty
 //	interchange write BOOTSTRAP STEP       step 1 creates the topics; each step may be sent to the broker's next start
 //	interchange read BOOTSTRAP ISOLATION   every record of every topic, one a line, and the end offsets
 //	interchange offsets BOOTSTRAP          committed offsets of the groups
@@ -50,6 +51,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	args = append(args, "")
 	switch bootstrap := args[1]; args[0] {
+	case "create":
+		return create(ctx, bootstrap)
 	case "write":
 		step, err := strconv.Atoi(args[2])
 		if err != nil {
