@@ -46,6 +46,13 @@ func (r *run) wreck(ctx context.Context) {
 		pending := r.fault.Invoke(history.Op{Kind: history.Fault, Note: f.name})
 		what, err := f.hit(r, random)
 		pending.Done(history.OK, nil)
+		span := pending.Span()
+		switch what {
+		case "kill-broker":
+			r.killed = append(r.killed, span)
+		case "kill-backend", "crash-postgres":
+			r.crashed = append(r.crashed, span)
+		}
 		if err != nil {
 			r.t.Fatalf("%s: %v\n%s", f.name, err, harness.Tail(r.broker.Log.String(), 40))
 		}

@@ -43,6 +43,8 @@ type run struct {
 	faults     map[string]int             // that hit
 	fault      *history.Process
 	settleIn   time.Duration
+	killed     []history.Span // when the broker was
+	crashed    []history.Span // when Postgres was
 
 	producing, working sync.WaitGroup
 }
@@ -138,7 +140,28 @@ func (r *run) finish() []history.Violation {
 			note(r.lastOffset(ctx, g, place))
 		}
 	}
+	r.options.MayStepBack = r.mayStepBack()
 	return append(problems, history.Check(r.recorder.History(), r.options)...)
+}
+
+// forgetting is how long after a commit, in relaxed mode, a crash of Postgres may still take it back: three times
+// wal_writer_delay, and the renewal that sees that it is settled, on a busy machine.
+const forgetting = 5 * time.Second
+
+// mayStepBack are the times at which relaxed commits may have been lost: a crash of Postgres and a kill of the broker, which
+// would have put them back, close to each other.
+func (r *run) mayStepBack() (spans []history.Span) {
+	if r.durability != "relaxed" {
+		return nil
+	}
+	for _, k := range r.killed {
+		for _, c := range r.crashed {
+			if k.From < c.To+int64(forgetting) && c.From < k.To+int64(forgetting) {
+				spans = append(spans, history.Span{From: max(k.From, c.From), To: max(k.To, c.To)})
+			}
+		}
+	}
+	return spans
 }
 
 // readWhole waits until no transaction is open in a partition and reads it under both isolations.

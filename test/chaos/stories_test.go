@@ -44,6 +44,10 @@ var stories = []story{
 	{"write-over-kill", writeOverKill, false},
 }
 
+// transactionalID is that of all stories. In what the broker sends to Postgres it is in the parameters of statements only, so
+// a gate that holds it back meets statements that are carried out, not those that are only described.
+const transactionalID = "id-of-the-story"
+
 // stage is a broker with one topic, two partitions, and a way to hold it back from Postgres.
 type stage struct {
 	*run
@@ -145,7 +149,7 @@ func (s *stage) ending(c *txnClient, txn int64, commit bool) <-chan error {
 }
 
 func openTransaction(s *stage) {
-	c := s.producer("a", "x", false)
+	c := s.producer("a", transactionalID, false)
 	txn := s.recorder.Unique()
 	s.must(s.write(c, txn, s.a))
 	s.look("early", s.a)
@@ -153,7 +157,7 @@ func openTransaction(s *stage) {
 }
 
 func abortedTransaction(s *stage) {
-	c := s.producer("a", "x", false)
+	c := s.producer("a", transactionalID, false)
 	for _, commit := range []bool{false, true, false} {
 		txn := s.recorder.Unique()
 		s.must(s.write(c, txn, s.a))
@@ -163,10 +167,10 @@ func abortedTransaction(s *stage) {
 
 // staleEnd: a producer that was replaced ends what it takes for its transaction.
 func staleEnd(s *stage) {
-	zombie := s.producer("zombie", "x", false)
+	zombie := s.producer("zombie", transactionalID, false)
 	first, second := s.recorder.Unique(), s.recorder.Unique()
 	s.must(s.write(zombie, first, s.a))
-	c := s.producer("new", "x", false)
+	c := s.producer("new", transactionalID, false)
 	s.must(s.write(c, second, s.a))
 	_ = zombie.end(s.ctx, first, true) // refused
 	_ = c.end(s.ctx, second, false)
@@ -174,10 +178,10 @@ func staleEnd(s *stage) {
 
 // staleAbort: the replaced producer asks for the outcome that its successor's InitProducerId has already given.
 func staleAbort(s *stage) {
-	zombie := s.producer("zombie", "x", false)
+	zombie := s.producer("zombie", transactionalID, false)
 	first := s.recorder.Unique()
 	s.must(s.write(zombie, first, s.a))
-	c := s.producer("new", "x", false)
+	c := s.producer("new", transactionalID, false)
 	_ = zombie.end(s.ctx, first, false) // refused
 	second := s.recorder.Unique()
 	s.must(s.write(c, second, s.a))
@@ -232,7 +236,7 @@ func repeatedBatch(s *stage) {
 
 // offsetOverKill: an offset that a transaction has stored before a kill is the group's after the commit.
 func offsetOverKill(s *stage) {
-	c := s.producer("a", "x", false)
+	c := s.producer("a", transactionalID, false)
 	txn := s.recorder.Unique()
 	s.must(s.write(c, txn, s.a))
 	s.must(c.offset(s.ctx, txn, history.Op{Group: "g", Topic: "t", Offset: 7, Metadata: "seven"}))
@@ -243,7 +247,7 @@ func offsetOverKill(s *stage) {
 
 // openOverKill: a kill ends no transaction.
 func openOverKill(s *stage) {
-	c := s.producer("a", "x", false)
+	c := s.producer("a", transactionalID, false)
 	txn := s.recorder.Unique()
 	s.must(s.write(c, txn, s.a))
 	s.restart()
@@ -253,7 +257,7 @@ func openOverKill(s *stage) {
 
 // nextOverKill: the markers that a start may write are those of the transaction that was decided, not of the next one.
 func nextOverKill(s *stage) {
-	c := s.producer("a", "x", true)
+	c := s.producer("a", transactionalID, true)
 	first, second := s.recorder.Unique(), s.recorder.Unique()
 	s.must(s.write(c, first, s.a))
 	s.must(c.end(s.ctx, first, true))
@@ -265,39 +269,39 @@ func nextOverKill(s *stage) {
 
 // killBeforeDecision: Postgres never hears of the decision, so there may be no marker of it.
 func killBeforeDecision(s *stage) {
-	c := s.producer("a", "x", false)
+	c := s.producer("a", transactionalID, false)
 	txn := s.recorder.Unique()
 	s.must(s.write(c, txn, s.a))
 	s.must(c.offset(s.ctx, txn, history.Op{Group: "g", Topic: "t", Offset: 7, Metadata: "seven"}))
 	s.commits("g", "t")
-	met := s.gate.hold(statements, "transactions_update")
+	met := s.gate.hold(statements, transactionalID)
 	wire := c.line.wire
 	go func() { // one attempt, whose answer never comes
-		pending := c.process.Invoke(history.Op{Kind: history.End, Txn: txn, Commit: true, Transactional: "x", ProducerID: c.producerID, Epoch: c.epoch})
+		pending := c.process.Invoke(history.Op{Kind: history.End, Txn: txn, Commit: true, Transactional: transactionalID, ProducerID: c.producerID, Epoch: c.epoch})
 		r := kmsg.NewPtrEndTxnRequest()
-		r.Version, r.TransactionalID, r.ProducerID, r.ProducerEpoch, r.Commit = 5, "x", c.producerID, c.epoch, true
+		r.Version, r.TransactionalID, r.ProducerID, r.ProducerEpoch, r.Commit = 5, transactionalID, c.producerID, c.epoch, true
 		_, err := wire.ask(r)
 		pending.Done(history.Info, func(o *history.Op) { o.Note = "killed"; _ = err })
 	}()
 	await(s.t, met)
 	s.look("meanwhile", s.a)
 	s.restart()
-	s.producer("new", "x", false)
+	s.producer("new", transactionalID, false)
 }
 
 // killAfterDecision: the decision is durable and has no marker, because the broker was killed before it knew.
 func killAfterDecision(s *stage) {
-	c := s.producer("a", "x", true)
+	c := s.producer("a", transactionalID, true)
 	txn := s.recorder.Unique()
 	s.must(s.write(c, txn, s.a))
 	s.must(c.offset(s.ctx, txn, history.Op{Group: "g", Topic: "t", Offset: 7, Metadata: "seven"}))
 	s.commits("g", "t")
-	met := s.gate.hold(answers, "transactions_update")
+	met := s.gate.hold(answers, transactionalID)
 	once := *c
-	pending := c.process.Invoke(history.Op{Kind: history.End, Txn: txn, Commit: true, Transactional: "x", ProducerID: c.producerID, Epoch: c.epoch})
+	pending := c.process.Invoke(history.Op{Kind: history.End, Txn: txn, Commit: true, Transactional: transactionalID, ProducerID: c.producerID, Epoch: c.epoch})
 	go func() {
 		r := kmsg.NewPtrEndTxnRequest()
-		r.Version, r.TransactionalID, r.ProducerID, r.ProducerEpoch, r.Commit = 4, "x", once.producerID, once.epoch, true
+		r.Version, r.TransactionalID, r.ProducerID, r.ProducerEpoch, r.Commit = 4, transactionalID, once.producerID, once.epoch, true
 		_, _ = once.wire.ask(r)
 	}()
 	await(s.t, met)
@@ -314,7 +318,7 @@ func killAfterDecision(s *stage) {
 
 // quickSuccession: the next transaction of an old client begins when the answer to EndTxn is there.
 func quickSuccession(s *stage) {
-	c := s.producer("a", "x", true)
+	c := s.producer("a", transactionalID, true)
 	first, second := s.recorder.Unique(), s.recorder.Unique()
 	s.must(s.write(c, first, s.a))
 	s.must(c.end(s.ctx, first, true))
@@ -327,7 +331,7 @@ func quickSuccession(s *stage) {
 
 // slowProducer comes back after its transaction has timed out.
 func slowProducer(s *stage) {
-	c := &txnClient{line: line{address: s.proxy.Bootstrap()}, recorder: s.recorder, name: "slow", id: "x", timeout: time.Second}
+	c := &txnClient{line: line{address: s.proxy.Bootstrap()}, recorder: s.recorder, name: "slow", id: transactionalID, timeout: time.Second}
 	defer c.close()
 	s.must(c.init(s.ctx))
 	txn := s.recorder.Unique()
@@ -350,14 +354,14 @@ func slowProducer(s *stage) {
 
 // produceBesideEnd: a batch that comes while its transaction is being ended is in it or is refused.
 func produceBesideEnd(s *stage) {
-	c := s.producer("a", "x", false)
+	c := s.producer("a", transactionalID, false)
 	txn := s.recorder.Unique()
 	s.must(s.write(c, txn, s.a))
 	beside := *c
 	beside.line = line{address: c.address}
 	beside.sequence = map[history.Place]int32{}
 	defer beside.close()
-	met := s.gate.hold(answers, "transactions_update")
+	met := s.gate.hold(answers, transactionalID)
 	ended := s.ending(c, txn, true)
 	await(s.t, met)
 	wrote := make(chan error, 1)
@@ -370,14 +374,14 @@ func produceBesideEnd(s *stage) {
 
 // offsetBesideEnd: the same with an offset.
 func offsetBesideEnd(s *stage) {
-	c := s.producer("a", "x", false)
+	c := s.producer("a", transactionalID, false)
 	txn := s.recorder.Unique()
 	s.must(s.write(c, txn, s.a))
 	s.commits("g", "t")
 	beside := *c
 	beside.line = line{address: c.address}
 	defer beside.close()
-	met := s.gate.hold(answers, "transactions_update")
+	met := s.gate.hold(answers, transactionalID)
 	ended := s.ending(c, txn, true)
 	await(s.t, met)
 	stored := make(chan error, 1)
@@ -392,10 +396,10 @@ func offsetBesideEnd(s *stage) {
 
 // otherOutcome: an old client whose answer was lost asks for the other outcome.
 func otherOutcome(s *stage) {
-	c := s.producer("a", "x", true)
+	c := s.producer("a", transactionalID, true)
 	txn := s.recorder.Unique()
 	s.must(s.write(c, txn, s.a))
-	pending := c.process.Invoke(history.Op{Kind: history.End, Txn: txn, Commit: true, Transactional: "x", ProducerID: c.producerID, Epoch: c.epoch})
+	pending := c.process.Invoke(history.Op{Kind: history.End, Txn: txn, Commit: true, Transactional: transactionalID, ProducerID: c.producerID, Epoch: c.epoch})
 	s.must(s.rawEnd(c, &c.line, true))
 	pending.Done(history.Info, func(o *history.Op) { o.Note = "the answer is taken for lost" })
 	_ = c.end(s.ctx, txn, false) // refused
@@ -411,7 +415,7 @@ func (s *stage) rawEnd(c *txnClient, on *line, commit bool) error {
 
 // lateEnd: a copy of an old client's EndTxn arrives on its earlier connection when the next transaction is open.
 func lateEnd(s *stage) {
-	c := s.producer("a", "x", true)
+	c := s.producer("a", transactionalID, true)
 	first, second := s.recorder.Unique(), s.recorder.Unique()
 	s.must(s.write(c, first, s.a))
 	earlier := c.line
@@ -426,7 +430,7 @@ func lateEnd(s *stage) {
 
 // readYourWrite: an acknowledged record is below the latest offset.
 func readYourWrite(s *stage) {
-	c := s.producer("a", "x", false)
+	c := s.producer("a", transactionalID, false)
 	txn := s.recorder.Unique()
 	for range 5 {
 		s.must(s.write(c, txn, s.a))
@@ -437,7 +441,7 @@ func readYourWrite(s *stage) {
 
 // writeOverKill: offsets go on where they were.
 func writeOverKill(s *stage) {
-	c := s.producer("a", "x", false)
+	c := s.producer("a", transactionalID, false)
 	for range 2 {
 		txn := s.recorder.Unique()
 		s.must(s.write(c, txn, s.a))

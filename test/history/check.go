@@ -37,12 +37,15 @@ type Options struct {
 	Rising map[string]bool
 	// Money names topics whose amounts add up to nothing.
 	Money []string
-	// MayStepBack lists the times at which committed offsets may have gone back to older values: a declared crash of a
-	// Postgres that was allowed to lose commits.
-	MayStepBack []int64
+	// MayStepBack lists the times in which committed offsets may have gone back to older values: declared crashes of a
+	// Postgres that was allowed to lose commits. Offsets that a transaction moved are not meant, but not told apart either.
+	MayStepBack []Span
 	// JudgeTimeout bounds the search for an order of each register; 0: 10 s.
 	JudgeTimeout time.Duration
 }
+
+// Span is a time of the history's clock.
+type Span struct{ From, To int64 }
 
 // Rule is one promise.
 type Rule struct {

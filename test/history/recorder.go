@@ -83,8 +83,8 @@ func (p *Pending) Done(how Type, set func(*Op)) {
 // Note adds an operation that takes no time.
 func (p *Process) Note(op Op) { p.Invoke(op).Done(OK, nil) }
 
-// Invoked is when the call began.
-func (p *Pending) Invoked() int64 { return p.op.Invoke }
+// Span is when a call that is done began and ended.
+func (p *Pending) Span() Span { return Span{p.op.Invoke, p.op.Complete} }
 
 // History is a copy of what was recorded so far. Calls under way are info.
 func (r *Recorder) History() History {

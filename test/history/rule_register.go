@@ -65,7 +65,7 @@ func OffsetRegister(x *Index, opts Options) (found []Violation) {
 }
 
 // accesses translates operations for the judge; the second result names the operation of each.
-func (x *Index) accesses(all []*Op, crashes []int64) (list []porcupine.Operation, made []*Op) {
+func (x *Index) accesses(all []*Op, crashes []Span) (list []porcupine.Operation, made []*Op) {
 	read := map[register]bool{}
 	for _, o := range all {
 		if o.Kind == FetchOffset && o.Type == OK {
@@ -112,11 +112,11 @@ func (x *Index) accesses(all []*Op, crashes []int64) (list []porcupine.Operation
 	for _, at := range crashes {
 		back := access{kind: Fault, values: []register{nothing}}
 		for _, o := range all {
-			if o.Kind == CommitOffset && o.Invoke < at {
+			if o.Kind == CommitOffset && o.Invoke < at.To {
 				back.values = append(back.values, o.register())
 			}
 		}
-		add(back, register{}, at, at+1, &Op{Kind: Fault, Invoke: at, Complete: at + 1})
+		add(back, register{}, at.From, at.To, &Op{Kind: Fault, Invoke: at.From, Complete: at.To})
 	}
 	return list, made
 }

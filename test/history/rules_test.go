@@ -201,7 +201,7 @@ var cases = []struct {
 	{"offset-register", "a read of an older value", Options{},
 		seq(commit(1, -1, ""), fetch(1), typed(commit(2, -1, ""), Info), fetch(1), fetch(2)),
 		seq(commit(1, -1, ""), commit(2, -1, ""), fetch(1))},
-	{"offset-register", "a declared crash may step back", Options{MayStepBack: []int64{170}},
+	{"offset-register", "a declared crash may step back", Options{MayStepBack: []Span{{170, 180}}},
 		seq(commit(1, -1, ""), commit(2, -1, ""), fetch(1)),
 		seq(commit(1, -1, ""), commit(2, -1, ""), fetch(2), fetch(1))},
 	{"offset-register", "an unknown write seen, gone and seen again", Options{},
