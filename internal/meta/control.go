@@ -6,6 +6,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,8 +36,10 @@ const (
 INSERT INTO pgbroker_internal.cluster (cluster_id, history, history_began, server_mark, catalog_version, coordinator_shards)
 VALUES ($1, 1, clock_timestamp(), $2, 1, $3) ON CONFLICT DO NOTHING`
 	sqlShardsInsert = `/* shards_insert */
-INSERT INTO pgbroker_internal.coordinator_shards (shard, owner, term, seq, history, version)
-SELECT n, -1, 0, 0, 1, 1 FROM generate_series(0, $1::integer - 1) n ON CONFLICT DO NOTHING`
+WITH made AS (
+  INSERT INTO pgbroker_internal.coordinator_shards (shard, owner, term, history, version)
+  SELECT n, -1, 0, 1, 1 FROM generate_series(0, $1::integer - 1) n ON CONFLICT DO NOTHING RETURNING shard)
+INSERT INTO pgbroker_internal.shard_seqs (shard, seq) SELECT shard, 0 FROM made`
 	sqlCounterInsert = `/* counter_insert */ INSERT INTO pgbroker_internal.counters (name, value) VALUES ('producer_id', 0) ON CONFLICT DO NOTHING`
 )
 
@@ -101,7 +106,8 @@ const (
 UPDATE pgbroker_internal.brokers
 SET lease_until = clock_timestamp() + $3::bigint * interval '1 microsecond', lease_ms = $4, beat = beat + 1, backend_pid = pg_backend_pid()
 WHERE broker_id = $1 AND incarnation = $2 AND state IN (1, 2) RETURNING beat`
-	sqlOwnShards = `/* own_shards */ SELECT shard, seq FROM pgbroker_internal.coordinator_shards WHERE owner = $1`
+	sqlOwnShards = `/* own_shards */
+SELECT s.shard, (SELECT max(q.seq) FROM pgbroker_internal.shard_seqs q WHERE q.shard = s.shard) FROM pgbroker_internal.coordinator_shards s WHERE s.owner = $1`
 )
 
 // Renew implements Control. It is one round trip and one transaction; the update comes first. ErrUnknownOutcome means
@@ -109,6 +115,7 @@ WHERE broker_id = $1 AND incarnation = $2 AND state IN (1, 2) RETURNING beat`
 func (p *Postgres) Renew(ctx context.Context, o Owner, lease time.Duration, knownCatalog int64) (Renewal, error) {
 	var r Renewal
 	var renewed bool
+	trim := &p.trim
 	err := p.batch(ctx, p.control, func(b *pgx.Batch) {
 		r, renewed = Renewal{ShardSeqs: map[int16]int64{}, ServerMark: unknownMark}, false
 		b.Queue(sqlRenew, o.BrokerID, o.Incarnation, lease.Microseconds(), leaseMs(lease)).Query(func(rows pgx.Rows) error {
@@ -134,6 +141,9 @@ func (p *Postgres) Renew(ctx context.Context, o Owner, lease time.Duration, know
 		if !p.noMark.Load() {
 			b.Queue(sqlServerMark).QueryRow(func(row pgx.Row) error { return row.Scan(&r.ServerMark) })
 		}
+		if t := trim.take(); len(t.shards) > 0 {
+			b.Queue(sqlShardsTrim, t.shards, t.first, t.below)
+		}
 	})
 	if err != nil {
 		return Renewal{}, fmt.Errorf("renew lease of broker %d: %w", o.BrokerID, err)
@@ -141,6 +151,7 @@ func (p *Postgres) Renew(ctx context.Context, o Owner, lease time.Duration, know
 	if !renewed {
 		return Renewal{}, fmt.Errorf("renew lease of broker %d: %w", o.BrokerID, p.whyFenced(ctx, o))
 	}
+	trim.settled(r.ShardSeqs)
 	return r, nil
 }
 
@@ -245,22 +256,34 @@ UPDATE pgbroker_internal.coordinator_shards s
 SET owner = $1, version = $3, history = $2,
     term = greatest(s.term, coalesce((SELECT max(term) FROM floor WHERE floor.shard = s.shard), 0))
            + CASE WHEN s.history < $2 THEN 1000 ELSE 1 END
-FROM locked WHERE s.shard = locked.shard
-RETURNING s.shard, s.owner, s.term, s.seq`
+FROM locked WHERE s.shard = locked.shard`
+
+// sqlShardsSweep leaves of each shard the highest seq: no statement of an older term can take effect any more.
+const sqlShardsSweep = `/* shards_sweep */
+DELETE FROM pgbroker_internal.shard_seqs q USING pgbroker_internal.coordinator_shards s
+WHERE s.shard = q.shard AND q.seq < (SELECT max(m.seq) FROM pgbroker_internal.shard_seqs m WHERE m.shard = s.shard)`
+
+func allShards() []int16 {
+	all := make([]int16, Shards)
+	for n := range all {
+		all[n] = int16(n)
+	}
+	return all
+}
 
 // TakeShards implements Control.
 func (p *Postgres) TakeShards(ctx context.Context, o Owner, floors map[int16]int32) ([]Shard, error) {
 	var out []Shard
 	err := p.catalogTx(ctx, o, func(ctx context.Context, tx pgx.Tx, history int32, version int64) (bool, error) {
 		shards, terms := shardFloorArrays(floors)
-		rows, err := tx.Query(ctx, sqlTakeShards, o.BrokerID, history, version, shards, terms)
-		if err != nil {
+		if _, err := tx.Exec(ctx, sqlTakeShards, o.BrokerID, history, version, shards, terms); err != nil {
 			return false, err
 		}
-		out, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (s Shard, err error) {
-			err = r.Scan(&s.Shard, &s.Owner, &s.Term, &s.Seq)
-			return s, err
-		})
+		if _, err := tx.Exec(ctx, sqlShardsSweep); err != nil {
+			return false, err
+		}
+		taken, err := readShards(ctx, tx, allShards())
+		out = slices.Collect(maps.Values(taken))
 		return true, err
 	})
 	if err != nil {
@@ -268,4 +291,39 @@ func (p *Postgres) TakeShards(ctx context.Context, o Owner, floors map[int16]int
 	}
 	sortShards(out)
 	return out, nil
+}
+
+// trimming removes seqs that a renewal has found settled, with the next renewal.
+type trimming struct {
+	mu    sync.Mutex
+	last  map[int16]int64 // up to which it is done
+	found map[int16]int64 // of the last renewal
+}
+
+type shardsToCut struct {
+	shards       []int16
+	first, below []int64
+}
+
+// settled notes what a renewal that has returned had read.
+func (t *trimming) settled(seqs map[int16]int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.found = seqs
+}
+
+// take is what can go now.
+func (t *trimming) take() (cut shardsToCut) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.found == nil {
+		return cut
+	}
+	for shard, seq := range t.found {
+		if first := t.last[shard]; first < seq {
+			cut.shards, cut.first, cut.below = append(cut.shards, shard), append(cut.first, first), append(cut.below, seq)
+		}
+	}
+	t.last, t.found = t.found, nil
+	return cut
 }

@@ -58,7 +58,7 @@ func TestStatementsAreNamedAndUsedOnce(t *testing.T) {
 	}
 	shared := map[string]bool{ // by helpers of several methods, or on two paths of one
 		"sqlSetLocal": true, "sqlCatalog": true, "sqlServerMark": true, "sqlClusterMove": true, "sqlConfigsInsert": true, "sqlShardsRead": true, "sqlMigrationExists": true,
-		"sqlTopicConfigsDelete": true, "sqlRegisterInsert": true, "sqlShardsLock": true,
+		"sqlTopicConfigsDelete": true, "sqlRegisterInsert": true,
 	}
 	for id, n := range uses {
 		if n == 0 || (n > 1 && !shared[id]) {

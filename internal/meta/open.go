@@ -53,6 +53,7 @@ type Postgres struct {
 	// mark is the server whose history this process goes by, nil before Bootstrap. A session that leads to another one is
 	// not used before Reconcile.
 	mark atomic.Pointer[string]
+	trim trimming
 }
 
 var _ Store = (*Postgres)(nil)

@@ -329,11 +329,7 @@ func (out *Reconciled) putBack(ctx context.Context, tx pgx.Tx, broker int32, k K
 	if _, err := tx.Exec(ctx, sqlReconcileConfirm, broker, history, version); err != nil {
 		return err
 	}
-	all := make([]int16, Shards)
-	for n := range all {
-		all[n] = int16(n)
-	}
-	shards, err := readShards(ctx, tx, sqlShardsLock, all)
+	shards, err := lockShards(ctx, tx, allShards())
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,9 @@ func TestResolveWaitsForTheLostSession(t *testing.T) {
 	defer lost.Close(ctx)
 	tx, err := lost.Begin(ctx)
 	fatal(t, err)
-	_, err = tx.Exec(ctx, `UPDATE pgbroker_internal.coordinator_shards SET seq = seq + 1 WHERE shard = $1`, shards[0].Shard)
+	_, err = tx.Exec(ctx, `SELECT FROM pgbroker_internal.coordinator_shards WHERE shard = $1 FOR NO KEY UPDATE`, shards[0].Shard)
+	fatal(t, err)
+	_, err = tx.Exec(ctx, `INSERT INTO pgbroker_internal.shard_seqs (shard, seq) SELECT $1, max(seq) + 1 FROM pgbroker_internal.shard_seqs WHERE shard = $1`, shards[0].Shard)
 	fatal(t, err)
 	type answer struct {
 		got []meta.Resolved

@@ -32,6 +32,8 @@ func (p *Postgres) ownParams(class string) map[string]string {
 		// A broker that is paused inside a transaction must not keep its row locks.
 		"idle_in_transaction_session_timeout": millis(p.opts.StatementTimeout),
 		"jit":                                 "off",
+		// A plan made while a table was small must not read all of it when it has grown.
+		"enable_seqscan": "off",
 		// Every statement here has one good plan; to plan a guard anew costs more than to run it.
 		witness: "force_generic_plan",
 	}

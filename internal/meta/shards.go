@@ -13,32 +13,54 @@ import (
 	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
-// sqlShardsGuard takes all guards in ascending order and moves their seq. Unless every one of them holds it fails with
-// division_by_zero, which ends the implicit transaction that it begins: the rows behind it need no second round trip.
+// sqlShardsGuard locks all shards' rows in ascending order and gives each its next seq, if the highest that it has is the
+// expected one. Unless every one of them holds it fails with division_by_zero, which ends the implicit transaction that it
+// begins: the rows behind it need no second round trip. A statement that has waited for the lock looks with an old
+// snapshot; the seq that it would take is taken then, and the key knows, whatever the snapshot shows.
 const sqlShardsGuard = `/* shards_guard */
 WITH held AS MATERIALIZED (
-  SELECT s.shard FROM pgbroker_internal.coordinator_shards s
-  JOIN unnest($2::smallint[], $3::integer[], $4::bigint[]) w(shard, term, seq)
-    ON s.shard = w.shard AND s.term = w.term AND s.seq = w.seq
-  WHERE s.owner = $1 ORDER BY s.shard FOR UPDATE OF s),
-moved AS (UPDATE pgbroker_internal.coordinator_shards s SET seq = s.seq + 1 FROM held WHERE s.shard = held.shard RETURNING 1)
+  SELECT s.shard, w.seq FROM pgbroker_internal.coordinator_shards s
+  JOIN unnest($2::smallint[], $3::integer[], $4::bigint[]) w(shard, term, seq) ON s.shard = w.shard AND s.term = w.term
+  WHERE s.owner = $1 ORDER BY s.shard FOR NO KEY UPDATE OF s),
+moved AS (
+  INSERT INTO pgbroker_internal.shard_seqs (shard, seq)
+  SELECT w.shard, s.seq + 1 FROM held w
+  CROSS JOIN LATERAL (SELECT q.seq FROM pgbroker_internal.shard_seqs q WHERE q.shard = w.shard ORDER BY q.seq DESC LIMIT 1) s
+  WHERE s.seq = w.seq ON CONFLICT DO NOTHING RETURNING 1)
 SELECT 1 / (count(*) = cardinality($2::smallint[]))::integer FROM moved`
 
-// sqlShardGuard is the same for one shard, the most frequent case, at half the price.
+// sqlShardGuard is the same for one shard, the most frequent case.
 const sqlShardGuard = `/* shard_guard */
-WITH moved AS (
-  UPDATE pgbroker_internal.coordinator_shards SET seq = seq + 1 WHERE shard = $2 AND owner = $1 AND term = $3 AND seq = $4 RETURNING 1)
+WITH held AS MATERIALIZED (
+  SELECT shard FROM pgbroker_internal.coordinator_shards WHERE shard = $2 AND owner = $1 AND term = $3 FOR NO KEY UPDATE),
+moved AS (
+  INSERT INTO pgbroker_internal.shard_seqs (shard, seq)
+  SELECT held.shard, s.seq + 1 FROM held
+  CROSS JOIN (SELECT seq FROM pgbroker_internal.shard_seqs WHERE shard = $2 ORDER BY seq DESC LIMIT 1) s
+  WHERE seq = $4 ON CONFLICT DO NOTHING RETURNING 1)
 SELECT 1 / count(*) FROM moved`
 
 const (
 	guardMissed = "22012" // division_by_zero
 
 	sqlShardsRead = `/* shards_read */
-SELECT shard, owner, term, seq FROM pgbroker_internal.coordinator_shards WHERE shard = ANY ($1::smallint[])`
+SELECT s.shard, s.owner, s.term, (SELECT max(q.seq) FROM pgbroker_internal.shard_seqs q WHERE q.shard = s.shard)
+FROM pgbroker_internal.coordinator_shards s WHERE s.shard = ANY ($1::smallint[])`
+	// sqlShardsLock comes before sqlShardsRead, whose snapshot then has what the lock waited for.
 	sqlShardsLock = `/* shards_lock */
-SELECT shard, owner, term, seq FROM pgbroker_internal.coordinator_shards WHERE shard = ANY ($1::smallint[]) ORDER BY shard FOR UPDATE`
+SELECT shard FROM pgbroker_internal.coordinator_shards WHERE shard = ANY ($1::smallint[]) ORDER BY shard FOR NO KEY UPDATE`
+	// sqlShardsSeq raises seqs past the number of a commit that may still be under way, and takes that number.
 	sqlShardsSeq = `/* shards_seq */
-UPDATE pgbroker_internal.coordinator_shards s SET seq = w.seq FROM unnest($1::smallint[], $2::bigint[]) w(shard, seq) WHERE s.shard = w.shard`
+INSERT INTO pgbroker_internal.shard_seqs (shard, seq, filler)
+SELECT shard, seq, false FROM unnest($1::smallint[], $2::bigint[]) w(shard, seq)
+UNION ALL SELECT shard, seq, true FROM unnest($3::smallint[], $4::bigint[]) f(shard, seq)
+ON CONFLICT DO NOTHING`
+	// sqlShardsTrim removes what is below a settled seq. Fillers stay as long as the term: they stop late statements. The
+	// highest stays whatever is asked.
+	sqlShardsTrim = `/* shards_trim */
+DELETE FROM pgbroker_internal.shard_seqs q USING unnest($1::smallint[], $2::bigint[], $3::bigint[]) w(shard, first, below)
+WHERE q.shard = w.shard AND q.seq >= w.first AND q.seq < w.below AND NOT q.filler
+  AND q.seq < (SELECT max(m.seq) FROM pgbroker_internal.shard_seqs m WHERE m.shard = w.shard)`
 )
 
 // CommitShards implements ShardStore, in one round trip.
@@ -93,7 +115,7 @@ func isMissed(err error) bool {
 func (p *Postgres) whyMissed(ctx context.Context, owner int32, changes []ShardChange) error {
 	var stored map[int16]Shard
 	err := p.tx(ctx, p.durable, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(ctx context.Context, tx pgx.Tx) (err error) {
-		stored, err = readShards(ctx, tx, sqlShardsRead, column(changes, func(c *ShardChange) int16 { return c.Shard }))
+		stored, err = readShards(ctx, tx, column(changes, func(c *ShardChange) int16 { return c.Shard }))
 		return err
 	})
 	if err != nil {
@@ -125,8 +147,8 @@ func guardShard(stored map[int16]Shard, shard int16, owner, term int32) error {
 	return nil
 }
 
-func readShards(ctx context.Context, tx pgx.Tx, stmt string, shards []int16) (map[int16]Shard, error) {
-	rows, err := tx.Query(ctx, stmt, shards)
+func readShards(ctx context.Context, tx pgx.Tx, shards []int16) (map[int16]Shard, error) {
+	rows, err := tx.Query(ctx, sqlShardsRead, shards)
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +161,14 @@ func readShards(ctx context.Context, tx pgx.Tx, stmt string, shards []int16) (ma
 	return out, err
 }
 
+// lockShards holds the shards' rows until the end of the transaction, and reads them.
+func lockShards(ctx context.Context, tx pgx.Tx, shards []int16) (map[int16]Shard, error) {
+	if _, err := tx.Exec(ctx, sqlShardsLock, shards); err != nil {
+		return nil, err
+	}
+	return readShards(ctx, tx, shards)
+}
+
 // ResolveShards implements ShardStore. It is interactive: the lock waits for a lost session, and only what is read under
 // it decides.
 func (p *Postgres) ResolveShards(ctx context.Context, owner int32, shards []Resolve) ([]Resolved, error) {
@@ -147,24 +177,24 @@ func (p *Postgres) ResolveShards(ctx context.Context, owner int32, shards []Reso
 	var out []Resolved
 	err := p.tx(ctx, p.durable, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
 		out = make([]Resolved, 0, len(shards))
-		lock := sqlShardsLock
+		read := lockShards
 		if seededbug.On(seededbug.ReadBackWithoutLock) {
-			lock = sqlShardsRead
+			read = readShards
 		}
-		stored, err := readShards(ctx, tx, lock, column(shards, func(r *Resolve) int16 { return r.Shard }))
+		stored, err := read(ctx, tx, column(shards, func(r *Resolve) int16 { return r.Shard }))
 		if err != nil {
 			return err
 		}
 		var compare []int16
 		var moved []int16
-		var seqs []int64
+		var seqs, fillers []int64
 		for _, r := range shards {
 			if err := guardShard(stored, r.Shard, owner, r.Term); err != nil {
 				return err
 			}
 			got, putBack := ResolveSeq(r, stored[r.Shard].Seq)
 			if got.Seq != stored[r.Shard].Seq {
-				moved, seqs = append(moved, r.Shard), append(seqs, got.Seq)
+				moved, seqs, fillers = append(moved, r.Shard), append(seqs, got.Seq), append(fillers, r.Seq+1)
 			}
 			if putBack {
 				compare = append(compare, r.Shard)
@@ -174,7 +204,7 @@ func (p *Postgres) ResolveShards(ctx context.Context, owner int32, shards []Reso
 		if len(moved) == 0 {
 			return nil
 		}
-		if _, err := tx.Exec(ctx, sqlShardsSeq, moved, seqs); err != nil || len(compare) == 0 {
+		if _, err := tx.Exec(ctx, sqlShardsSeq, moved, seqs, moved, fillers); err != nil || len(compare) == 0 {
 			return err
 		}
 		return putBackRows(ctx, tx, shards, compare, out)
@@ -232,7 +262,7 @@ func (p *Postgres) LoadShards(ctx context.Context, owner int32, shards []Shard) 
 	err := p.tx(ctx, p.durable, snapshot, func(ctx context.Context, tx pgx.Tx) error {
 		clear(out)
 		numbers := column(shards, func(s *Shard) int16 { return s.Shard })
-		stored, err := readShards(ctx, tx, sqlShardsRead, numbers)
+		stored, err := readShards(ctx, tx, numbers)
 		if err != nil {
 			return err
 		}
