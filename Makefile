@@ -12,7 +12,7 @@ DURATION ?= 10m
 SEED ?=
 PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
 
-.PHONY: help build dev test lint unit test-root compat seeded many bench-log bench chaos image clean
+.PHONY: help build dev test lint unit test-root compat seeded many bench-log torture soak bench chaos image clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
