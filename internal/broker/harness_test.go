@@ -54,6 +54,7 @@ func startTestBrokerOn(t testing.TB, disk vfs.FS, store *metatest.Memory, set ..
 	segments, err := segstore.Open(segstore.Options{
 		FS: disk, Dir: "/log", Now: time.Now, Log: log, RecoveryThreads: 1,
 		RetentionEvery: time.Hour, CheckpointEvery: time.Hour, ProducerExpiry: time.Hour,
+		Space: segstore.SpaceOptions{WarnPercent: cfg.Int("log.disk.usage.warn.percent"), StopPercent: cfg.Int("log.disk.usage.stop.percent")},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,7 @@ func startLiveOn(t *testing.T, disk vfs.FS, store meta.Store, durability segstor
 	segments, err := segstore.Open(segstore.Options{
 		FS: disk, Dir: "/log", Durability: durability, Now: time.Now, Log: log, RecoveryThreads: 1,
 		RetentionEvery: time.Hour, CheckpointEvery: time.Hour, ProducerExpiry: time.Hour,
+		Space: segstore.SpaceOptions{WarnPercent: cfg.Int("log.disk.usage.warn.percent"), StopPercent: cfg.Int("log.disk.usage.stop.percent")},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -192,10 +192,56 @@ func TestFullDisk(t *testing.T) {
 	if got := b.fetchOne(12, b.fetchRequest(fetchFrom{"a", 0, 0})); got.ErrorCode != 0 || len(got.RecordBatches) == 0 {
 		t.Errorf("a fetch from a full disk: %+v", got)
 	}
+	eventually(t, "the metric to rise", func() bool {
+		return strings.Contains(scrape(t, b.registry), `pgbroker_disk_full{dir="/log"} 1`)
+	})
 	b.disk.SetCapacity(1 << 30)
-	if at := b.mustProduce("a", 0, batchOf{}); at != 1 {
-		t.Errorf("the next batch lies at %d", at)
+	b.heals(t, 1)
+	wantLines(t, scrape(t, b.registry), `pgbroker_disk_full{dir="/log"} 0`)
+	if rejected := grepLines(scrape(t, b.registry), "pgbroker_disk_full_rejections_total"); len(rejected) != 1 || strings.HasSuffix(rejected[0], " 0") {
+		t.Errorf("rejections: %q", rejected)
 	}
+}
+
+// heals waits until a batch is taken again, which then lies at offset.
+func (b *testBroker) heals(t *testing.T, offset int64) {
+	t.Helper()
+	eventually(t, "an append after the disk has space again", func() bool {
+		row := b.produce(9, "a", 0, batchOf{}.bytes(t))
+		if row.ErrorCode == 0 && row.BaseOffset != offset {
+			t.Fatalf("the next batch lies at %d, want %d", row.BaseOffset, offset)
+		}
+		return row.ErrorCode == 0
+	})
+}
+
+// Inside the reserve batches are refused with a code that clients retry; a transaction ends, reads and commits go on, and
+// the metrics say so.
+func TestReserveOfTheDisk(t *testing.T) {
+	b := newTxnBroker(t)
+	p := b.initTxn(4, "id", -1, -1)
+	wantCode(t, "a transactional batch", b.produceTxn(12, "id", batchOf{producer: p.ProducerID, epoch: p.ProducerEpoch}), nil)
+	if err := b.disk.WriteFile("somebody's", make([]byte, 24<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.disk.SetCapacity(b.disk.Used() + 1<<20) // 4 % are free
+	eventually(t, "batches to be refused", func() bool { return b.segments.Space().Full })
+	row := b.produce(9, "a", 0, batchOf{}.bytes(t))
+	wantCode(t, "a batch", row.ErrorCode, kerr.KafkaStorageError)
+	if !kerr.IsRetriable(kerr.ErrorForCode(row.ErrorCode)) || row.BaseOffset != -1 {
+		t.Errorf("answered %+v", row)
+	}
+	end := b.endTxn(5, "id", p.ProducerID, p.ProducerEpoch, true)
+	wantCode(t, "the end of the transaction", end.ErrorCode, nil)
+	eventually(t, "the marker", func() bool { return b.leader("a", 0).log.Offsets().Stable == 2 })
+	if got := b.fetchOne(12, b.fetchRequest(fetchFrom{"a", 0, 0})); got.ErrorCode != 0 || len(got.RecordBatches) == 0 {
+		t.Errorf("a fetch: %+v", got)
+	}
+	if space := b.segments.Space(); space.Refused < 1 || space.Free >= space.Reserve {
+		t.Errorf("%+v", space)
+	}
+	b.disk.SetCapacity(1 << 30)
+	b.heals(t, 2)
 }
 
 // The answer to a batch whose topic is deleted while the flush hangs is not a success.
