@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"test/chaos":              {},
 	"test/history":            {}, // pure: what clients saw, whatever the client
 	"test/system":             {},
+	"test/many":               {},
 	"test/serve":              {},
 	"test/docs":               {},
 	"test/soak":               {},
