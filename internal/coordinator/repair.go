@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 // committed notes that a part of a transaction is stored. What a crash could take back is kept before anybody hears of it.
@@ -222,6 +223,9 @@ func (c *committer) renewed(sent Standing, seqs map[int16]int64) {
 		case seq < sent.seq[n]:
 			p.recheck = true
 		default:
+			if seededbug.On(seededbug.SettleUnseen) {
+				seq = p.seq
+			}
 			p.settle(seq)
 		}
 	}

@@ -56,7 +56,7 @@ func ResolveSeq(r Resolve, stored int64) (out Resolved, putBack bool) {
 		}
 		return out, false
 	case r.All != nil:
-	case stored < r.Settled:
+	case stored < r.Settled && !seededbug.On(seededbug.OnlyMissingAfterFork):
 		out.NeedAll = true
 		return out, false
 	case r.Unknown && stored > r.Seq, !r.Unknown && stored >= r.Seq: // an earlier resolve has done it; nothing is missing
@@ -75,7 +75,7 @@ func PutBack(r Resolve, stored ShardRows, out *Resolved) ShardChange {
 	want := ShardRows{Groups: r.Missing.Groups, Members: r.Missing.Members, Offsets: r.Missing.Offsets}
 	if r.All != nil {
 		want = *r.All
-	} else {
+	} else if !seededbug.On(seededbug.ForgetDeletes) {
 		c.DeletedGroups, c.DeletedMembers, c.DeletedOffsets = r.Missing.DeletedGroups, r.Missing.DeletedMembers, r.Missing.DeletedOffsets
 		out.Removed += len(c.DeletedGroups) + len(c.DeletedMembers) + len(c.DeletedOffsets)
 	}

@@ -60,11 +60,14 @@ const (
 
 // Of the guards in Postgres.
 const (
-	GuardWithoutSeq     Bug = "guard-without-seq"
-	GuardWithoutTerm    Bug = "guard-without-term"
-	ReadBackWithoutLock Bug = "read-back-without-lock"
-	ResolveMovesSeq     Bug = "resolve-moves-seq"
-	SeqNotRaised        Bug = "seq-not-raised"
+	GuardWithoutSeq      Bug = "guard-without-seq"
+	GuardWithoutTerm     Bug = "guard-without-term"
+	ReadBackWithoutLock  Bug = "read-back-without-lock"
+	ResolveMovesSeq      Bug = "resolve-moves-seq"
+	SeqNotRaised         Bug = "seq-not-raised"
+	OnlyMissingAfterFork Bug = "only-missing-after-fork"
+	ForgetDeletes        Bug = "forget-deletes"
+	SettleUnseen         Bug = "settle-unseen"
 )
 
 // Entry is one bug with what it does wrong.
@@ -109,5 +112,8 @@ func Catalog() []Entry {
 		{ReadBackWithoutLock, "The outcome of an unknown commit is read without the lock that its session may still hold."},
 		{ResolveMovesSeq, "Finding out an unknown outcome moves seq although the commit took effect."},
 		{SeqNotRaised, "An unknown commit that has not happened still can: seq stays where it expects it."},
+		{OnlyMissingAfterFork, "A database that went back behind what was settled gets only what was not."},
+		{ForgetDeletes, "What Postgres lost is put back without its deletes."},
+		{SettleUnseen, "A renewal settles what was committed since it read the shard's seq."},
 	}
 }

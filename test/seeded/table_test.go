@@ -41,9 +41,12 @@ var catches = map[seededbug.Bug]catch{
 	seededbug.EndOfNothing:          {"coordinator", "TestEndTxnTable", `decided as commit, v\d commit false: "", want "48"`},
 	seededbug.LateOldClient:         {"coordinator", "TestJudgeProtocols", `a late EndTxn: <nil>, want`},
 
-	seededbug.GuardWithoutSeq:     {"meta", "TestPostgresConforms/a_commit_of_several_shards_happens_whole_or_not_at_all", `error is <nil>, want row changed since it was read`},
-	seededbug.GuardWithoutTerm:    {"meta", "TestPostgresConforms/a_commit_of_several_shards_happens_whole_or_not_at_all", `error is <nil>, want fenced by a newer owner`},
-	seededbug.ReadBackWithoutLock: {"meta", "TestResolveWaitsForTheLostSession", `the commit happened, and is resolved as \{Shard:0 TookEffect:false`},
-	seededbug.ResolveMovesSeq:     {"meta", "TestPostgresConforms/an_unknown_commit_is_settled", `the one that happened is `},
-	seededbug.SeqNotRaised:        {"meta", "TestPostgresConforms/an_unknown_commit_is_settled", `the one that did not happen is `},
+	seededbug.GuardWithoutSeq:      {"meta", "TestPostgresConforms/a_commit_of_several_shards_happens_whole_or_not_at_all", `error is <nil>, want row changed since it was read`},
+	seededbug.GuardWithoutTerm:     {"meta", "TestPostgresConforms/a_commit_of_several_shards_happens_whole_or_not_at_all", `error is <nil>, want fenced by a newer owner`},
+	seededbug.ReadBackWithoutLock:  {"meta", "TestResolveWaitsForTheLostSession", `the commit happened, and is resolved as \{Shard:0 TookEffect:false`},
+	seededbug.ResolveMovesSeq:      {"meta", "TestPostgresConforms/an_unknown_commit_is_settled", `the one that happened is `},
+	seededbug.SeqNotRaised:         {"meta", "TestPostgresConforms/an_unknown_commit_is_settled", `the one that did not happen is `},
+	seededbug.OnlyMissingAfterFork: {"meta", "TestPostgresConforms/less_than_what_was_settled_asks_for_everything", `everything is wanted is false, want true`},
+	seededbug.ForgetDeletes:        {"meta", "TestPostgresConforms/what_is_missing_below_the_known_seq_is_put_back,_with_its_deletes", `rows is`},
+	seededbug.SettleUnseen:         {"coordinator", "TestARenewalSettlesOnlyWhatItHasSeen", `offset 1, 2 was acknowledged`},
 }
