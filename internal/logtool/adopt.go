@@ -2,6 +2,7 @@ package logtool
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,11 +37,10 @@ type Adoption struct {
 	// LargestProducerID is in its logs; a new id must be larger. -1 none.
 	LargestProducerID int64
 
-	fs      vfs.FS
-	dir     string
-	staging string
-	logs    []*logCheck // to publish
-	moved   []string    // published by this run
+	fs    vfs.FS
+	dir   string
+	logs  []*logCheck // to publish
+	moved []string    // published by this run
 }
 
 // Adopt verifies a topic and copies it durably beside the partitions of a log directory. The source stays as it is.
@@ -48,7 +48,6 @@ type Adoption struct {
 // topic's name is an error. Publish makes the copies partitions, Discard removes them.
 func (k *KafkaDir) Adopt(ctx context.Context, t KafkaTopic, o AdoptOptions) (*Adoption, error) {
 	a := &Adoption{Topic: t, LargestProducerID: -1, fs: k.fs, dir: filepath.Clean(o.Dir)}
-	a.staging = filepath.Join(a.dir, stagingName(t.ID))
 	if err := a.stage(ctx, k, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("adopt %s: %w", t.Name, err), a.Discard())
 	}
@@ -69,10 +68,7 @@ func (a *Adoption) stage(ctx context.Context, k *KafkaDir, o AdoptOptions) error
 			a.Warnings = append(a.Warnings, f)
 		}
 	}
-	if err := a.fs.RemoveAll(a.staging); err != nil {
-		return err
-	}
-	if err := makeDirs(a.fs, a.staging); err != nil {
+	if err := a.Discard(); err != nil { // of a run that was cut short
 		return err
 	}
 	for _, c := range in.logs {
@@ -86,7 +82,7 @@ func (a *Adoption) stage(ctx context.Context, k *KafkaDir, o AdoptOptions) error
 		if there {
 			continue
 		}
-		to := filepath.Join(a.staging, fmt.Sprint(c.name.index))
+		to := a.staging(c.name.index)
 		if err := makeDirs(a.fs, to); err != nil {
 			return err
 		}
@@ -171,7 +167,7 @@ func (a *Adoption) publish() error {
 	}
 	for _, c := range a.logs {
 		to := filepath.Join(a.dir, c.dir)
-		if err := a.fs.Rename(filepath.Join(a.staging, fmt.Sprint(c.name.index)), to); err != nil {
+		if err := a.fs.Rename(a.staging(c.name.index), to); err != nil {
 			return err
 		}
 		a.moved = append(a.moved, to)
@@ -194,5 +190,14 @@ func (a *Adoption) Retract() error {
 
 // Discard removes copies that are not published.
 func (a *Adoption) Discard() error {
-	return errors.Join(a.fs.RemoveAll(a.staging), a.fs.SyncDir(a.dir))
+	var errs []error
+	for _, index := range a.Topic.Partitions {
+		errs = append(errs, a.fs.RemoveAll(a.staging(index)))
+	}
+	return errors.Join(append(errs, a.fs.SyncDir(a.dir))...)
+}
+
+// staging is where a partition is put together: a name that no start takes for a partition's.
+func (a *Adoption) staging(index int32) string {
+	return filepath.Join(a.dir, fmt.Sprintf(".import-%sx.%d", hex.EncodeToString(a.Topic.ID[:]), index))
 }

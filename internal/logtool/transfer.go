@@ -2,7 +2,6 @@ package logtool
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -190,6 +189,3 @@ func makeDirs(fsys vfs.FS, dir string) error {
 	}
 	return fsys.SyncDir(parent)
 }
-
-// stagingName is where a topic is put together: no start takes it for a partition.
-func stagingName(id topicID) string { return ".import-" + hex.EncodeToString(id[:]) + "x" }
