@@ -1,11 +1,13 @@
-// Package logtool reads the files of a log directory for people and for checks: Dump prints what stands in them, Verify
-// computes whether they agree with each other.
+// Package logtool works on the files of a log directory without a broker: Dump prints what stands in them, Verify computes
+// whether they agree with each other and with the database, Repair mends them, Export copies topics for a Kafka, and
+// ReadKafka with Adopt takes them from one.
 //
 // It is the second opinion on internal/segstore, so it shares no code with it: the formats are written down here a second
 // time, from Kafka's classes (DefaultRecordBatch, DefaultRecord, OffsetIndex, TimeIndex, TransactionIndex,
 // ProducerStateManager, CheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile, MetaProperties), and indexes,
 // snapshots and terms are recomputed from the batches in another way than recovery does it. The only door to the disk is
-// vfs, and nothing is ever written but a lock that is given back at once (see InUse).
+// vfs. Dump and Verify write nothing but a lock that is given back at once (see InUse); Repair moves aside what it takes
+// away, and neither Export nor Adopt changes its source.
 //
 // # What Verify holds against what
 //
