@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,12 +114,16 @@ func (r *run) create(partitions int) {
 	}
 	c := r.dial()
 	defer c.Close()
-	answers, err := kadm.NewClient(c).CreateTopics(r.t.Context(), perTopic, 1, nil, fresh...)
-	if err == nil {
-		err = answers.Error()
-	}
-	if err != nil {
-		r.t.Fatal(err)
+	admin := kadm.NewClient(c)
+	admin.SetTimeoutMillis(120_000) // a topic of 100 partitions is hundreds of syncs
+	for some := range slices.Chunk(fresh, 10) {
+		answers, err := admin.CreateTopics(r.t.Context(), perTopic, 1, nil, some...)
+		if err == nil {
+			err = answers.Error()
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
 	}
 	r.t.Logf("created %d topics of %d partitions in %s", len(fresh), perTopic, time.Since(began).Round(time.Millisecond))
 }
