@@ -55,8 +55,9 @@ seeded: ## which tests see each seeded bug
 torture: build ## random stories, injected faults and power cuts at length (SEED= CUTS= FAULTS= RUNS= SECONDS_MEMORY=)
 	test/torture/run
 
-soak: build ## an hour at a fixed rate: nothing may grow (DURATION=seconds RATE=bytes a second, JSON=file of all samples)
-	PGBROKER_TEST_REQUIRE=all PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) PGBROKER_SOAK_SECONDS=$(or $(DURATION),3600) PGBROKER_SOAK_RATE=$(RATE) \
+soak: DURATION = 1h
+soak: build ## an hour at a fixed rate: nothing may grow (DURATION=1h RATE=bytes a second, JSON=file of all samples)
+	PGBROKER_TEST_REQUIRE=all PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) PGBROKER_SOAK_DURATION=$(DURATION) PGBROKER_SOAK_RATE=$(RATE) \
 		PGBROKER_SOAK_JSON=$(JSON) $(GO) test -count=1 -timeout 0 -v -run TestSoak ./test/soak
 
 bench: build ## produce and fetch, both durabilities

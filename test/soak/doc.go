@@ -6,6 +6,6 @@
 // are aborted, a group that keeps up, and one so slow that retention overtakes it. After the warm-up a line is fitted to
 // every series of samples; trend_test.go says how much of a rise is growth.
 //
-// PGBROKER_SOAK_SECONDS and PGBROKER_SOAK_RATE (bytes a second) make it longer and faster, PGBROKER_SOAK_JSON names the
-// file that gets every sample.
+// PGBROKER_SOAK_DURATION (1h) and PGBROKER_SOAK_RATE (bytes a second) make it longer and faster, PGBROKER_SOAK_JSON names
+// the file that gets every sample. make soak runs an hour.
 package soak

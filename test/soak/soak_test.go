@@ -27,6 +27,7 @@ const mib = 1 << 20
 // settings say how long and how fast.
 type settings struct {
 	lasts      time.Duration
+	warmUp     time.Duration // nothing that was sampled before it counts
 	every      time.Duration // between samples
 	rate       float64       // bytes a second
 	partitions int32         // of the largest topic
@@ -37,25 +38,20 @@ type settings struct {
 // settingsNow are those of the short form, or of an hour and more if the environment says so.
 func settingsNow(t testing.TB) settings {
 	s := settings{lasts: 28 * time.Second, every: 500 * time.Millisecond, rate: 3 * mib, partitions: 6, ageMs: 4000, json: os.Getenv("PGBROKER_SOAK_JSON")}
-	number := func(name string) (float64, bool) {
-		text := os.Getenv(name)
-		if text == "" {
-			return 0, false
+	var err error
+	if text := os.Getenv("PGBROKER_SOAK_DURATION"); text != "" {
+		if s.lasts, err = time.ParseDuration(text); err != nil || s.lasts < 20*time.Second {
+			t.Fatalf("PGBROKER_SOAK_DURATION=%q is no duration of 20s or more", text)
 		}
-		v, err := strconv.ParseFloat(text, 64)
-		if err != nil || v <= 0 {
-			t.Fatalf("%s=%q is not a number above 0", name, text)
-		}
-		return v, true
 	}
-	if v, ok := number("PGBROKER_SOAK_SECONDS"); ok {
-		s.lasts = time.Duration(v * float64(time.Second))
-	}
+	s.warmUp = s.lasts / 2
 	if s.lasts >= 5*time.Minute {
-		s.every, s.rate, s.partitions, s.ageMs = 5*time.Second, 5e6, 20, 30_000
+		s.warmUp, s.every, s.rate, s.partitions, s.ageMs = s.lasts/3, 5*time.Second, 5e6, 20, 30_000
 	}
-	if v, ok := number("PGBROKER_SOAK_RATE"); ok {
-		s.rate = v
+	if text := os.Getenv("PGBROKER_SOAK_RATE"); text != "" {
+		if s.rate, err = strconv.ParseFloat(text, 64); err != nil || s.rate <= 0 {
+			t.Fatalf("PGBROKER_SOAK_RATE=%q is not a number above 0", text)
+		}
 	}
 	return s
 }
@@ -132,7 +128,7 @@ func dirBytes(dir string) (sum float64) {
 	return sum
 }
 
-// TestSoak runs the work, measures, and wants every series flat after the first third (in the short form: half).
+// TestSoak runs the work, measures, and wants every series flat after the warm-up.
 func TestSoak(t *testing.T) {
 	cfg := settingsNow(t)
 	url := pgtest.Server(t).URL("postgres")
@@ -198,12 +194,8 @@ func (s *soak) now() string {
 func (s *soak) judge(t *testing.T, w *work) {
 	t.Helper()
 	warm := 0
-	for warm < len(s.at) && s.at[warm] < s.lasts/2 {
+	for warm < len(s.at) && s.at[warm] < s.warmUp {
 		warm++
-	}
-	if s.lasts >= 5*time.Minute {
-		for warm = 0; warm < len(s.at) && s.at[warm] < s.lasts/3; warm++ {
-		}
 	}
 	if len(s.at)-warm < 15 {
 		t.Fatalf("only %d samples, %d of them after the warm-up", len(s.at), len(s.at)-warm)
