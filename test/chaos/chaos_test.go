@@ -24,13 +24,14 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	shortRound = 10 * time.Second
+	shortRound = 8 * time.Second
 	longRound  = 45 * time.Second
 )
 
 // TestChaos runs rounds: all workloads under all faults, then peace, then judgement. PGBROKER_CHAOS_DURATION says for how
 // long, PGBROKER_CHAOS_SEED from which seed on.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano()) % 1_000_000_000
 	if v, err := strconv.ParseUint(os.Getenv("PGBROKER_CHAOS_SEED"), 10, 64); err == nil {
 		seed = v

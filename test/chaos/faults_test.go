@@ -71,6 +71,7 @@ func (r *run) heal() {
 	for cut, n := range r.proxy.Made() {
 		r.faults[cut.String()] = n
 	}
+	r.faults["kill-client"] = int(r.clientsDied.Load())
 	r.fault.Note(history.Op{Kind: history.Heal})
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ type run struct {
 	killed     []history.Span // when the broker was
 	crashed    []history.Span // when Postgres was
 
+	clientsDied        atomic.Int32
 	producing, working sync.WaitGroup
 }
 

@@ -47,6 +47,7 @@ const foundWithin = 60 * time.Second
 // TestSeededBugs, with a binary of the tag seededbugs (PGBROKER_TEST_SEEDED_BINARY, or built here), turns one bug on at a time and wants its story's history illegal, by the rule that it breaks. TestStories
 // wants the same stories legal on the broker without bugs.
 func TestSeededBugs(t *testing.T) {
+	t.Parallel()
 	binary := os.Getenv("PGBROKER_TEST_SEEDED_BINARY")
 	if binary == "" {
 		binary = filepath.Join(t.TempDir(), "pgbroker")

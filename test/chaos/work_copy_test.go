@@ -61,7 +61,8 @@ func (r *run) copyRecords(ctx context.Context, p pipeline, instance int, number 
 
 func (r *run) copyLife(ctx context.Context, p pipeline, name string, number int32, random *rand.Rand) {
 	process := r.recorder.Process(name)
-	s, err := kgo.NewGroupTransactSession(append(append(r.clientOpts(), p.groupOpts()...), kgo.TransactionalID(name), kgo.TransactionTimeout(transactionTimeout),
+	life := &mortal{}
+	s, err := kgo.NewGroupTransactSession(append(append(r.clientOpts(), p.groupOpts()...), kgo.Dialer(life.dial), kgo.TransactionalID(name), kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))...)
 	if err != nil {
 		r.t.Error(err)
@@ -71,16 +72,26 @@ func (r *run) copyLife(ctx context.Context, p pipeline, name string, number int3
 	if r.noteProducerID(ctx, s.Client(), process, name) != nil {
 		return
 	}
+	living, kill := context.WithCancel(context.WithoutCancel(ctx)) // what is ended may be ended when ctx is over
+	defer kill()
+	if random.IntN(3) == 0 { // it dies in the middle of something, and its session has to expire
+		death := time.AfterFunc(time.Second+time.Duration(random.IntN(6000))*time.Millisecond, func() {
+			life.die()
+			kill()
+			r.clientsDied.Add(1)
+		})
+		defer death.Stop()
+	}
 	ends := time.Now().Add(2*time.Second + time.Duration(random.IntN(8000))*time.Millisecond)
 	for assignment := 0; ctx.Err() == nil && time.Now().Before(ends); assignment++ {
-		if !r.copySome(ctx, p, s, process, name, number, assignment, random) {
+		if living.Err() != nil || !r.copySome(ctx, living, p, s, process, name, number, assignment, random) {
 			return
 		}
 	}
 }
 
 // copySome is one transaction; false says that the session is of no more use.
-func (r *run) copySome(ctx context.Context, p pipeline, s *kgo.GroupTransactSession, process *history.Process, name string, number int32, assignment int, random *rand.Rand) bool {
+func (r *run) copySome(ctx, living context.Context, p pipeline, s *kgo.GroupTransactSession, process *history.Process, name string, number int32, assignment int, random *rand.Rand) bool {
 	txn := r.recorder.Unique()
 	polling, cancel := context.WithTimeout(ctx, time.Second)
 	// Records of one poll may precede a rebalance and the next ones follow it, so each poll is an assignment of its own.
@@ -114,7 +125,7 @@ func (r *run) copySome(ctx context.Context, p pipeline, s *kgo.GroupTransactSess
 		commit = kgo.TryAbort
 	}
 	end := process.Invoke(history.Op{Kind: history.End, Txn: txn, Commit: bool(commit)})
-	ending, cancelEnd := context.WithTimeout(context.Background(), settleLimit)
+	ending, cancelEnd := context.WithTimeout(living, settleLimit)
 	defer cancelEnd()
 	committed, err := s.End(ending, commit)
 	if err != nil {

@@ -41,6 +41,9 @@ func (r *run) transfer(ctx context.Context, name, topic string, number int32, ol
 					return false
 				}
 			}
+			if random.IntN(15) == 0 {
+				return false // it forgets what it did: its next InitProducerId aborts the transaction
+			}
 			return c.end(ctx, txn, random.IntN(5) != 0) == nil
 		}()
 		pause(ctx, random, 30*time.Millisecond)
