@@ -15,8 +15,9 @@ import (
 )
 
 // closeParallel is how many logs Close works on at once: they wait for fsyncs,
-// which the file system joins.
-const closeParallel = 32
+// which the file system joins (BenchmarkCloseTouched: 128 take a quarter to a
+// third less time than 32).
+const closeParallel = 128
 
 // tenderCount is how many goroutines prepare and save segments.
 const tenderCount = 2
