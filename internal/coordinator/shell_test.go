@@ -121,6 +121,36 @@ func (s *shell) start(o Options) {
 		defer close(s.ran)
 		_ = s.groups.Run(run)
 	}()
+	if o.Relaxed {
+		go s.renew(s.groups, s.owner, shards, s.ran)
+	}
+}
+
+// renew does what a broker does twice a second, until the process has ended: renewals settle what was committed, and find
+// out that the database went back.
+func (s *shell) renew(groups *Groups, owner meta.Owner, shards []meta.Shard, ran chan struct{}) {
+	mark, _ := s.mem.ServerMark(context.Background())
+	for {
+		select {
+		case <-ran:
+			return
+		case <-time.After(500 * time.Millisecond):
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		sent := groups.Standing()
+		r, err := s.mem.Renew(ctx, owner, time.Minute, -1)
+		if errors.Is(err, meta.ErrForked) || err == nil && r.ServerMark != mark {
+			got, err := s.mem.Reconcile(ctx, meta.Registration{BrokerID: 1, ProcessID: meta.UUID{1}, Lease: time.Minute, LogDirs: []meta.UUID{{1}}},
+				meta.Known{Live: true, Incarnation: owner.Incarnation, Shards: shards})
+			if err == nil {
+				mark, shards = got.Catalog.Cluster.ServerMark, got.Shards
+				groups.Retake(shards)
+			}
+		} else if err == nil {
+			groups.Renewed(sent, r.ShardSeqs)
+		}
+		cancel()
+	}
 }
 
 func (s *shell) take() ([]meta.Shard, map[int16]meta.ShardRows) {
