@@ -37,7 +37,7 @@ type settings struct {
 
 // settingsNow are those of the short form, or of an hour and more if the environment says so.
 func settingsNow(t testing.TB) settings {
-	s := settings{lasts: 28 * time.Second, every: 500 * time.Millisecond, rate: 3 * mib, partitions: 6, ageMs: 4000, json: os.Getenv("PGBROKER_SOAK_JSON")}
+	s := settings{lasts: 25 * time.Second, every: 500 * time.Millisecond, rate: 3 * mib, partitions: 6, ageMs: 4000, json: os.Getenv("PGBROKER_SOAK_JSON")}
 	var err error
 	if text := os.Getenv("PGBROKER_SOAK_DURATION"); text != "" {
 		if s.lasts, err = time.ParseDuration(text); err != nil || s.lasts < 20*time.Second {

@@ -2,7 +2,6 @@ package soak
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -109,18 +108,18 @@ func (w *work) paced(ctx context.Context, share float64, send func(number int64)
 
 // answered takes a producer's answer.
 func (w *work) answered(_ *kgo.Record, err error) {
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil {
 		w.fail(fmt.Errorf("produce: %w", err))
-	} else if err == nil {
-		w.sent.Add(1)
+		return
 	}
+	w.sent.Add(1)
 }
 
 func (w *work) produce(ctx context.Context, topic string, share float64) {
 	client := w.client(kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(5*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
 	value := make([]byte, valueBytes)
-	w.paced(ctx, share, func(int64) { client.Produce(ctx, &kgo.Record{Value: value}, w.answered) })
+	w.paced(ctx, share, func(int64) { client.Produce(context.Background(), &kgo.Record{Value: value}, w.answered) })
 	w.flush(client)
 }
 
@@ -136,7 +135,7 @@ func (w *work) produceKeyed(ctx context.Context, share float64) {
 			w.tombstones.Add(1)
 		}
 		w.keyed.Add(1)
-		client.Produce(ctx, r, w.answered)
+		client.Produce(context.Background(), r, w.answered)
 	})
 	w.flush(client)
 }
