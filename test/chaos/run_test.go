@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -285,6 +286,9 @@ func (r *run) report(found []history.Violation) tally {
 	}
 	r.t.Logf("history: %s (%v); the broker's log beside it", path, err)
 	_ = os.WriteFile(path+".log", []byte(r.broker.Log.String()), 0o600)
+	if options, err := json.Marshal(r.options); err == nil {
+		_ = os.WriteFile(path+".options", options, 0o600)
+	}
 	return sum
 }
 

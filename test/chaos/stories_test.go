@@ -329,7 +329,8 @@ func writeOverKill(s *stage) {
 	c := s.producer("a", transactionalID, false)
 	for range 2 {
 		txn := s.recorder.Unique()
-		if s.write(c, txn, s.a) != nil || s.write(c, txn, s.a) != nil || c.end(s.ctx, txn, true) != nil {
+		first, second := s.write(c, txn, s.a), s.write(c, txn, s.a)
+		if first != nil || second != nil || c.end(s.ctx, txn, true) != nil {
 			return // a broker that has lost the log's end; the history says the rest
 		}
 		s.list(s.a, history.Latest)
