@@ -96,6 +96,7 @@ func round(t *testing.T, seed uint64, durability string, lasts time.Duration) ta
 	endWork()
 	r.working.Wait()
 	found = append(found, r.finish()...)
+	found = append(found, r.checkCoverage(lasts >= longRound)...)
 	found = append(found, r.checkProcess()...)
 	return r.report(found)
 }

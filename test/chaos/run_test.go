@@ -292,6 +292,34 @@ func (r *run) report(found []history.Violation) tally {
 	return sum
 }
 
+// checkCoverage wants each kind of operation to have succeeded, transactions to have ended both ways, and, in a round that
+// is long enough for it, each kind of fault to have hit: a run in which nothing happens proves nothing.
+func (r *run) checkCoverage(everyFault bool) (found []history.Violation) {
+	h := r.recorder.History()
+	counts := h.Count()
+	for _, kind := range []history.Kind{history.Send, history.Poll, history.End, history.Init, history.AddPartitions, history.CommitOffset, history.FetchOffset,
+		history.List, history.Assign, history.Work, history.Snapshot} {
+		if counts[kind][history.OK] == 0 {
+			found = append(found, history.Violation{Rule: "coverage", Text: fmt.Sprintf("no %s succeeded", kind)})
+		}
+	}
+	ends := map[bool]int{}
+	for i := range h.Ops {
+		if o := &h.Ops[i]; o.Kind == history.End && o.Type == history.OK {
+			ends[o.Commit]++
+		}
+	}
+	if ends[true] == 0 || ends[false] == 0 {
+		found = append(found, history.Violation{Rule: "coverage", Text: fmt.Sprintf("%d commits, %d aborts", ends[true], ends[false])})
+	}
+	for _, name := range []string{"kill-broker", "kill-backend", "crash-postgres", "pause-broker", "pause-postgres", "cut-connections", "kill-client"} {
+		if everyFault && r.faults[name] == 0 {
+			found = append(found, history.Violation{Rule: "coverage", Text: fmt.Sprintf("%s never hit", name)})
+		}
+	}
+	return found
+}
+
 // checkProcess wants the broker alive, its log without a word of a defect, and its files good after a clean stop.
 func (r *run) checkProcess() (found []history.Violation) {
 	defect := func(format string, args ...any) {

@@ -77,11 +77,11 @@ func FreePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// Environment is this process's environment without settings of a broker (PGBROKER_TEST_BINARY itself would be one), plus
-// what is added.
+// Environment is this process's environment without settings of a broker (PGBROKER_TEST_BINARY itself would be one), but for
+// the seeded bug of a build that has some, plus what is added.
 func Environment(extra ...string) []string {
 	plain := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "PGBROKER_") || strings.HasPrefix(v, "KAFKA_")
+		return strings.HasPrefix(v, "PGBROKER_") && !strings.HasPrefix(v, "PGBROKER_SEEDED_BUG=") || strings.HasPrefix(v, "KAFKA_")
 	})
 	return append(plain, extra...)
 }
