@@ -28,6 +28,7 @@ log_line_prefix = '%m [%p] '
 // can enter, that user and root need none.
 const accessRules = `local all all peer map=owner
 host all all 127.0.0.1/32 scram-sha-256
+host replication all 127.0.0.1/32 scram-sha-256
 `
 
 // makeRoot creates the data directory. Parents that are missing are made passable for the server's user; parents that

@@ -80,7 +80,7 @@ func (p *process) ended() bool {
 // awaitReady waits until the postmaster says in its pid file that it takes connections.
 func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	for {
-		if pid, status := readPidFile(s.dir.pidFile()); pid == p.pid && status == "ready" {
+		if pid, status := readPidFile(s.dir.pidFile()); pid == p.pid && (status == "ready" || status == "standby") {
 			return nil
 		}
 		if p.ended() {

@@ -61,6 +61,29 @@ func Server(t testing.TB) *embedpg.Server {
 	if err != nil {
 		missing(t, err)
 	}
+	endWith(t, server)
+	return server
+}
+
+// Standby returns a streaming standby of a server that Server returned.
+func Standby(t testing.TB, primary *embedpg.Server) *embedpg.Server {
+	t.Helper()
+	dir, err := directory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	server, err := primary.Standby(ctx, embedpg.Options{DataDir: dir, Fast: true, EndWithOwner: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endWith(t, server)
+	return server
+}
+
+// endWith stops and removes a server with the test.
+func endWith(t testing.TB, server *embedpg.Server) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 		defer cancel()
@@ -71,7 +94,6 @@ func Server(t testing.TB) *embedpg.Server {
 			t.Errorf("remove the test's Postgres: %v", err)
 		}
 	})
-	return server
 }
 
 // IgnoreShared lets goleak pass over the goroutine that waits for the end of the shared server.
@@ -87,16 +109,22 @@ func missing(t testing.TB, err error) {
 	t.Skipf("this test needs Postgres: %v", err)
 }
 
-func start() (*embedpg.Server, error) {
+// directory is one that is removed when the process ends.
+func directory() (string, error) {
 	// Not t.TempDir: its path is often too long for a Unix socket, and it ends with a test, not with the process.
 	dir, err := os.MkdirTemp("", "pgtest-")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := os.Chmod(dir, 0o711); err != nil { // started as root, Postgres is another user
-		return nil, err
+		return "", err
 	}
-	if err := guard(dir); err != nil {
+	return dir, guard(dir)
+}
+
+func start() (*embedpg.Server, error) {
+	dir, err := directory()
+	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
