@@ -18,13 +18,13 @@ const (
 WITH done AS (
   INSERT INTO pgbroker_internal.transactions
     (shard, transactional_id, producer_id, epoch, last_epoch, timeout_ms, outcome, decided_producer_id, decided_epoch, marker_epoch,
-     partitions, decided_by, decided_term, version)
+     partitions, decided_by, decided_term, version, used_at)
   SELECT w.shard, w.id, w.producer_id, w.epoch, w.last_epoch, w.timeout_ms, w.outcome, w.decided_producer_id, w.decided_epoch, w.marker_epoch,
-     w.partitions::jsonb, w.decided_by, w.decided_term, w.version
+     w.partitions::jsonb, w.decided_by, w.decided_term, w.version, w.used_at
   FROM unnest($1::smallint[], $2::text[], $3::bigint[], $4::smallint[], $5::smallint[], $6::integer[], $7::smallint[], $8::bigint[], $9::smallint[],
-     $10::smallint[], $11::text[], $12::text[], $13::integer[], $14::bigint[])
+     $10::smallint[], $11::text[], $12::text[], $13::integer[], $14::bigint[], $15::timestamptz[])
      w(shard, id, producer_id, epoch, last_epoch, timeout_ms, outcome, decided_producer_id, decided_epoch, marker_epoch,
-       partitions, decided_by, decided_term, version)
+       partitions, decided_by, decided_term, version, used_at)
   ON CONFLICT (transactional_id) DO NOTHING RETURNING 1)
 SELECT 1 / (count(*) = cardinality($1::smallint[]))::integer FROM done`
 	sqlTransactionsUpdate = `/* transactions_update */
@@ -32,11 +32,12 @@ WITH done AS (
   UPDATE pgbroker_internal.transactions t
   SET producer_id = w.producer_id, epoch = w.epoch, last_epoch = w.last_epoch, timeout_ms = w.timeout_ms, outcome = w.outcome,
       decided_producer_id = w.decided_producer_id, decided_epoch = w.decided_epoch, marker_epoch = w.marker_epoch,
-      partitions = w.partitions::jsonb, decided_by = w.decided_by, decided_term = w.decided_term, version = w.version
+      partitions = w.partitions::jsonb, decided_by = w.decided_by, decided_term = w.decided_term, version = w.version,
+      used_at = w.used_at
   FROM unnest($1::smallint[], $2::text[], $3::bigint[], $4::smallint[], $5::smallint[], $6::integer[], $7::smallint[], $8::bigint[], $9::smallint[],
-     $10::smallint[], $11::text[], $12::text[], $13::integer[], $14::bigint[], $15::bigint[])
+     $10::smallint[], $11::text[], $12::text[], $13::integer[], $14::bigint[], $15::timestamptz[], $16::bigint[])
      w(shard, id, producer_id, epoch, last_epoch, timeout_ms, outcome, decided_producer_id, decided_epoch, marker_epoch,
-       partitions, decided_by, decided_term, version, known)
+       partitions, decided_by, decided_term, version, used_at, known)
   WHERE t.transactional_id = w.id AND t.shard = w.shard AND t.version = w.known RETURNING 1)
 SELECT 1 / (count(*) = cardinality($1::smallint[]))::integer FROM done`
 	sqlTransactionsHold = `/* transactions_hold */
@@ -61,7 +62,7 @@ WHERE t.transactional_id = w.id AND t.version <= w.version`
 
 	sqlLoadTransactions = `/* load_transactions */
 SELECT shard, transactional_id, producer_id, epoch, last_epoch, timeout_ms, outcome, decided_producer_id, decided_epoch, marker_epoch,
-       partitions::text, coalesce(decided_by, ''), coalesce(decided_term, -1), version
+       partitions::text, coalesce(decided_by, ''), coalesce(decided_term, -1), version, used_at
 FROM pgbroker_internal.transactions WHERE shard = ANY ($1::smallint[])`
 	sqlLoadPending = `/* load_pending */
 SELECT shard, transactional_id, group_id, topic_id, partition, committed_offset, leader_epoch, metadata, producer_id, epoch, version
@@ -101,6 +102,8 @@ type TransactionRow struct {
 	DecidedBy         string // "" nobody
 	DecidedTerm       int32  // the shard's; -1 none
 	Version           int64
+	// UsedAt is when the row was last written by the broker: what is idle for long expires.
+	UsedAt time.Time
 	// Known is, for a write, the version of the row that it replaces, 0 when there is none yet. It is not stored.
 	Known int64
 }
@@ -182,6 +185,7 @@ func transactionColumns(r []inShard[TransactionRow]) []any {
 			return &x.row.DecidedTerm
 		}),
 		column(r, func(x *row) int64 { return x.row.Version }),
+		column(r, func(x *row) time.Time { return StoredTime(x.row.UsedAt) }),
 	}
 }
 
@@ -208,9 +212,10 @@ func loadTransactionRows(ctx context.Context, tx pgx.Tx, shards []int16, out map
 	var timeoutMs int32
 	var partitions string
 	err := forEach(ctx, tx, sqlLoadTransactions, shards, []any{&shard, &t.ID, &t.ProducerID, &t.Epoch, &t.LastEpoch, &timeoutMs, &t.Outcome,
-		&t.DecidedProducerID, &t.DecidedEpoch, &t.MarkerEpoch, &partitions, &t.DecidedBy, &t.DecidedTerm, &t.Version}, func() (err error) {
+		&t.DecidedProducerID, &t.DecidedEpoch, &t.MarkerEpoch, &partitions, &t.DecidedBy, &t.DecidedTerm, &t.Version, &t.UsedAt}, func() (err error) {
 		r := t
 		r.ID, r.DecidedBy, r.Timeout = fromText(t.ID), fromText(t.DecidedBy), time.Duration(timeoutMs)*time.Millisecond
+		r.UsedAt = t.UsedAt.UTC()
 		if r.Partitions, err = partitionsFromText(partitions); err != nil {
 			return fmt.Errorf("%q: %w", r.ID, err)
 		}

@@ -11,11 +11,11 @@ import (
 
 var (
 	freshTransaction = meta.TransactionRow{ID: "fresh\x00", ProducerID: 7, LastEpoch: -1, Timeout: time.Minute,
-		DecidedProducerID: -1, DecidedEpoch: -1, MarkerEpoch: -1, DecidedTerm: -1, Version: 1}
+		DecidedProducerID: -1, DecidedEpoch: -1, MarkerEpoch: -1, DecidedTerm: -1, Version: 1, UsedAt: committed}
 	decidedTransaction = meta.TransactionRow{ID: "decided", ProducerID: math.MaxInt64, Epoch: math.MaxInt16 - 1, LastEpoch: math.MaxInt16 - 2,
 		Timeout: 15 * time.Minute, Outcome: meta.OutcomeCommit, DecidedProducerID: math.MaxInt64, DecidedEpoch: math.MaxInt16 - 2, MarkerEpoch: math.MaxInt16 - 1,
 		Partitions: []meta.TransactionPartition{{TopicID: id(1), Partition: 3, FirstOffset: math.MaxInt64}, {TopicID: id(2)}},
-		DecidedBy:  "broker 1", DecidedTerm: 4, Version: 1}
+		DecidedBy:  "broker 1", DecidedTerm: 4, Version: 1, UsedAt: committed.Add(time.Hour)}
 	pendingRow = meta.PendingOffsetRow{ID: "decided", Group: "g\x00", TopicID: id(1), Partition: 2, Offset: math.MaxInt64, LeaderEpoch: -1,
 		Metadata: "text \x00 \xfe", ProducerID: 7, Epoch: 3, Version: 1}
 )
@@ -53,7 +53,7 @@ var transactionCases = []suiteCase{
 		before := transactionText(s.load(shards[0])[0])
 
 		next := decidedTransaction
-		next.Version, next.Epoch, next.Partitions = 2, 1, nil
+		next.Version, next.Epoch, next.Partitions, next.UsedAt = 2, 1, nil, committed.Add(2*time.Hour)
 		for _, known := range []int64{0, 2} { // there is a row; it is of another version
 			next.Known = known
 			bad := meta.ShardChange{Shard: 0, Term: c.Term, Seq: 1, Transactions: []meta.TransactionRow{next}, Offsets: []meta.OffsetRow{offsetRow},
@@ -75,6 +75,7 @@ var transactionCases = []suiteCase{
 		got := s.load(shards[0])[0].Transactions[0]
 		equal(s, "epoch", got.Epoch, 1)
 		equal(s, "version", got.Version, int64(2))
+		equal(s, "use", got.UsedAt, next.UsedAt)
 		equal(s, "partitions", len(got.Partitions), 0)
 	}},
 	{"pending offsets are stored only beside the version that was known", func(s *suite) {

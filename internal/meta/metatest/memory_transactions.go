@@ -64,6 +64,7 @@ func (m *Memory) writeTransactions(c meta.ShardChange) error {
 			return meta.ErrRowMoved
 		}
 		r.Known, r.Timeout, r.DecidedTerm = 0, r.Timeout.Truncate(time.Millisecond), max(r.DecidedTerm, -1)
+		r.UsedAt = meta.StoredTime(r.UsedAt)
 		put(m, m.db.transactions, r.ID, stored[meta.TransactionRow]{c.Shard, cloneTransaction(r)})
 	}
 	for _, r := range c.Pending {
