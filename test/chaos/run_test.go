@@ -331,6 +331,9 @@ func (r *run) checkProcess() (found []history.Violation) {
 	}
 	for _, text := range []string{"panic", "UNKNOWN_SERVER_ERROR", "answered twice", `"level":"ERROR"`} {
 		for _, line := range r.broker.LogLines(text) {
+			if strings.Contains(line, "SEEDED BUGS") { // what a build that has some says at each start
+				continue
+			}
 			defect("the broker's log: %s", line)
 		}
 	}
