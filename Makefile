@@ -12,7 +12,7 @@ DURATION ?= 10m
 SEED ?=
 PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
 
-.PHONY: help build dev test lint unit test-root compat seeded many bench-log torture soak bench chaos image clean
+.PHONY: help build dev test lint unit storm test-root compat seeded many bench-log torture soak bench chaos image clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ soak: DURATION = 1h
 soak: build ## an hour at a fixed rate: nothing may grow (DURATION=1h RATE=bytes a second, JSON=file of all samples)
 	PGBROKER_TEST_REQUIRE=all PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) PGBROKER_SOAK_DURATION=$(DURATION) PGBROKER_SOAK_RATE=$(RATE) \
 		PGBROKER_SOAK_JSON=$(JSON) $(GO) test -count=1 -timeout 0 -v -run TestSoak ./test/soak
+
+storm: ## 2,000 members commit every second, then beside an open snapshot (five minutes)
+	PGBROKER_STORM=1 $(GO) test ./internal/coordinator -run TestCommitStorm -count=1 -timeout 15m -v
 
 bench: build ## produce and fetch, both durabilities
 	$(GO) run ./bench $(ARGS)
