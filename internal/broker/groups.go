@@ -40,6 +40,8 @@ func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[
 		Topics:                    topicViews(b.catalog.Load),
 
 		Logs: &b.txns, NewProducerID: b.nextProducerID,
+		TxnIDExpiration: b.cfg.Duration("transactional.id.expiration.ms"),
+		TxnIDCleanup:    b.cfg.Duration("transaction.remove.expired.transaction.cleanup.interval.ms"),
 		TopicName: func(id meta.UUID) (string, bool) {
 			t, ok := b.catalog.Load().topicByID(id)
 			if !ok {

@@ -96,7 +96,8 @@ var brokerProperties = []Property{
 
 	// Producers and transactions.
 	{Name: "producer.id.expiration.ms", Type: Int, Default: "86400000", Min: at(1), Scope: ScopeBroker, Doc: "How long a partition remembers an idle producer, to recognise its retries."},
-	{Name: "transactional.id.expiration.ms", Type: Int, Default: "604800000", Min: at(1), Scope: ScopeBroker, Doc: "How long an idle transactional id is kept."},
+	{Name: "transactional.id.expiration.ms", Type: Int, Default: "604800000", Min: at(1), Scope: ScopeBroker, Doc: "How long a transactional id without an open transaction is kept after its last use; its client then begins anew."},
+	{Name: "transaction.remove.expired.transaction.cleanup.interval.ms", Type: Int, Default: "3600000", Min: at(1), Scope: ScopeBroker, Doc: "How often idle transactional ids are looked for."},
 	{Name: "transaction.max.timeout.ms", Type: Int, Default: "900000", Min: at(1), Scope: ScopeBroker, Doc: "Longest transaction.timeout.ms of a producer."},
 
 	// The broker's lease in Postgres.

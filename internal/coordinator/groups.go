@@ -42,12 +42,11 @@ type Options struct {
 	ConsumerHeartbeatInterval time.Duration // group.consumer.heartbeat.interval.ms
 	ConsumerMaxSize           int           // group.consumer.max.size
 	ConsumerAssignors         []string      // group.consumer.assignors, the default first; those that do not exist are left out
+	Migration                 Migration     // group.consumer.migration.policy
 
 	MailboxSize int // requests that one shard may have waiting
 
-	// Subscription reads the topics out of a consumer's metadata (ConsumerProtocolSubscription v0); false where it
-	// does not parse. It is called on the shards' goroutines and must not block.
-	Subscription func(metadata []byte) (topics []string, ok bool)
+	Embedded ConsumerProtocol
 	// TopicName looks a topic up; false when it does not exist. Offsets of topics that do not exist are removed.
 	TopicName func(meta.UUID) (string, bool)
 	// Topics is what consumer groups can subscribe to. It is called at each of their heartbeats, on the shards'
@@ -57,6 +56,9 @@ type Options struct {
 	// Transactions need the logs, and producer ids that were never given out before, durably.
 	Logs          TxnLogs
 	NewProducerID func(context.Context) (int64, error)
+
+	TxnIDExpiration time.Duration // transactional.id.expiration.ms
+	TxnIDCleanup    time.Duration // transaction.remove.expired.transaction.cleanup.interval.ms
 }
 
 func (o *Options) setDefaults() {
@@ -68,6 +70,8 @@ func (o *Options) setDefaults() {
 	set(&o.RetentionCheck, 10*time.Minute)
 	set(&o.CommitTimeout, 5*time.Second)
 	set(&o.NewMemberWait, 5*time.Minute)
+	set(&o.TxnIDExpiration, 7*24*time.Hour)
+	set(&o.TxnIDCleanup, time.Hour)
 	set(&o.MaxSize, 1<<31-1)
 	set(&o.OffsetMetadataMax, 4096)
 	set(&o.ConsumerSessionTimeout, 45*time.Second)
@@ -122,7 +126,7 @@ func New(o Options) *Groups {
 	cfg := &settings{
 		initialDelay: o.InitialRebalanceDelay, newMemberWait: o.NewMemberWait,
 		maxSize: o.MaxSize, maxPending: maxPending, metadataMax: o.OffsetMetadataMax,
-		retention: o.OffsetsRetention, subscription: o.Subscription, topicName: o.TopicName, topics: o.Topics,
+		retention: o.OffsetsRetention, embedded: o.Embedded, migration: o.Migration, topicName: o.TopicName, topics: o.Topics,
 		consumer: &consumerSettings{
 			session: o.ConsumerSessionTimeout, interval: o.ConsumerHeartbeatInterval,
 			maxSize: o.ConsumerMaxSize, assignors: o.ConsumerAssignors,
@@ -139,6 +143,7 @@ func New(o Options) *Groups {
 			meter: meter, timeout: o.CommitTimeout, sweep: o.RetentionCheck, queueMax: o.MailboxSize, idleMax: maxIdle, newID: newMemberID,
 			entries: map[string]*entry{}, calls: map[token]*call{},
 			logs: o.Logs, newProducerID: o.NewProducerID, gates: &g.gates, peers: &g.shards, txns: map[string]*txnEntry{},
+			expiry: expiry{after: o.TxnIDExpiration, every: o.TxnIDCleanup, most: expireAtOnce},
 		}
 	}
 	return g

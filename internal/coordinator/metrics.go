@@ -13,6 +13,7 @@ type metrics struct {
 	storeTime  prometheus.Histogram
 	rebalances prometheus.Counter
 	putBack    prometheus.Counter
+	txn        txnMetrics
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -34,7 +35,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "pgbroker_group_rows_put_back_total", Help: "Rows that Postgres had lost, in a crash or because another server took over, and that were written again.",
 		}),
 	}
+	m.txn = newTxnMetrics()
 	if r != nil {
+		m.txn.register(r)
 		r.MustRegister(m.commits, m.decisions, m.storeTime, m.rebalances, m.putBack)
 	}
 	return m

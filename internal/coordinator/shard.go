@@ -73,6 +73,7 @@ type shard struct {
 	txns          map[string]*txnEntry
 	nextReap      time.Time
 	reaping       bool // the decisions before the start have their markers
+	expiry        expiry
 
 	ours      bool
 	closed    bool

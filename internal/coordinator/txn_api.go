@@ -200,7 +200,7 @@ func (g *Groups) DescribeTxns(ids []string, done func([]TxnDescription)) {
 
 // describeTxn looks into the logs for what is open.
 func (s *shard) describeTxn(x *txnEntry) TxnDescription {
-	d := TxnDescription{ID: x.id, ProducerID: x.row.ProducerID, Epoch: x.row.Epoch, Timeout: x.row.Timeout, State: "Empty"}
+	d := TxnDescription{ID: x.id, ProducerID: x.row.ProducerID, Epoch: x.row.Epoch, Timeout: x.row.Timeout}
 	for _, p := range s.logs.Open(x.row.ProducerID) {
 		d.Partitions = append(d.Partitions, TopicPartition{p.TopicID, p.Partition})
 	}
@@ -209,18 +209,9 @@ func (s *shard) describeTxn(x *txnEntry) TxnDescription {
 			d.Partitions = append(d.Partitions, p)
 		}
 	}
-	switch {
-	case x.ending == meta.OutcomeCommit:
-		d.State = "PrepareCommit"
-	case x.ending == meta.OutcomeAbort:
-		d.State = "PrepareAbort"
-	case len(d.Partitions)+len(x.pending)+len(x.groups) > 0:
-		d.State = "Ongoing"
+	d.State = x.state(len(d.Partitions) > 0)
+	if d.State == "Ongoing" {
 		d.Since = x.began()
-	case x.row.Outcome == meta.OutcomeCommit:
-		d.State = "CompleteCommit"
-	case x.row.Outcome == meta.OutcomeAbort:
-		d.State = "CompleteAbort"
 	}
 	return d
 }

@@ -87,6 +87,7 @@ func (s *shard) fenceTxn(now time.Time, x *txnEntry, done func(error)) {
 
 // reapTxns aborts what has been open longer than its timeout. It looks again when its turn has come.
 func (s *shard) reapTxns(now time.Time) {
+	defer s.expireTxns(now)
 	for _, x := range s.txns {
 		if began := x.began(); began.IsZero() || x.row.Timeout <= 0 || now.Sub(began) < x.row.Timeout || x.busy {
 			continue
