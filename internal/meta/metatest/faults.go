@@ -62,6 +62,15 @@ func (m *Memory) takeFault(method string) (fault, bool) {
 	return f, true
 }
 
+// Decide writes a transaction's row as somebody else does who takes its decision: the row has another version, and no
+// shard's seq moves.
+func (m *Memory) Decide(row meta.TransactionRow) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.db.transactions[row.ID]
+	m.db.transactions[row.ID] = stored[meta.TransactionRow]{old.shard, cloneTransaction(row)}
+}
+
 // Crash forgets the relaxed commits that no durable commit has followed, at most k of them, as an immediate stop of the
 // server does: it is the same server afterwards. It returns how many were forgotten.
 func (m *Memory) Crash(k int) int {
