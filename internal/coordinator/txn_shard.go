@@ -32,6 +32,7 @@ type txnEntry struct {
 type txnCall struct {
 	run      func(now time.Time, x *txnEntry) // on the shard's goroutine, when no operation is under way
 	fail     func(error)
+	arrived  time.Time // zero: the broker's own wish
 	begun    bool
 	answered bool
 	timer    *time.Timer
@@ -66,6 +67,7 @@ func (s *shard) handleTxn(now time.Time, id string, c *txnCall) {
 		c.refuse(ErrConcurrentTxn)
 		return
 	}
+	c.arrived = time.Now()
 	c.timer = time.AfterFunc(s.timeout, func() {
 		s.box.put(func(time.Time) {
 			if c.begun {
@@ -127,6 +129,7 @@ type deciding struct {
 	list    []meta.TransactionPartition
 	newID   int64
 	done    func() // answers the call; the row and its markers are written
+	watch   stopwatch
 }
 
 // open says whether the decision is about anything.
@@ -135,6 +138,9 @@ func (d *deciding) open() bool { return len(d.list)+len(d.x.pending) > 0 }
 // decideTxn takes a decision: flush what it is about and what the previous one was about, one durable commit, apply,
 // markers, answer. d.list was taken with the gate held.
 func (s *shard) decideTxn(now time.Time, d *deciding) {
+	if d.open() {
+		d.watch.start(&s.meter.txn)
+	}
 	if d.x.needsProducerID(d.by) && d.newID < 0 {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), newIDTimeout)
@@ -174,13 +180,16 @@ func (s *shard) decideTxn(now time.Time, d *deciding) {
 
 // dropTxn ends an operation that changed nothing.
 func (s *shard) dropTxn(now time.Time, d *deciding, err error) {
+	d.failed()
 	d.call.refuse(err)
 	s.finishTxn(now, d.x)
 }
 
 func (s *shard) storeDecision(now time.Time, d *deciding) {
+	d.watch.ended(phaseFlush)
 	x := d.x
 	row := x.decision(d.by, d.commit, d.list, d.open(), d.newID, s.term)
+	row.UsedAt = meta.StoredTime(now)
 	if d.timeout > 0 {
 		row.Timeout = d.timeout
 	}
@@ -232,6 +241,7 @@ func (s *shard) decided(now time.Time, d *deciding, row *meta.TransactionRow, er
 	x.gate.mu.Unlock()
 	x.gate.show(&x.txn, true)
 	s.gates.Store(x.id, x.gate)
+	d.watch.ended(phasePostgres)
 	s.mark(now, d)
 }
 
@@ -239,6 +249,7 @@ func (s *shard) decided(now time.Time, d *deciding, row *meta.TransactionRow, er
 // not meet what this one has left open.
 func (s *shard) mark(now time.Time, d *deciding) {
 	if len(d.x.row.Partitions) == 0 {
+		d.finish()
 		d.call.answer(d.done)
 		s.finishTxn(now, d.x)
 		return
@@ -253,6 +264,7 @@ func (s *shard) mark(now time.Time, d *deciding) {
 	s.logs.End(d.x.markers(s.term), func(err error) {
 		s.later(d.x, func(now time.Time) {
 			if err == nil {
+				d.finish()
 				d.call.answer(d.done)
 				s.finishTxn(now, d.x)
 				return
