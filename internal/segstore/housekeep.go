@@ -211,7 +211,8 @@ func (l *Log) retain(now time.Time) error {
 	}
 	l.pos.Unlock()
 	l.mu.Unlock()
-	return l.discardSegments(gone, cfg.FileDeleteDelay)
+	l.retiring = append(l.retiring, gone...)
+	return l.discardSegments(cfg.FileDeleteDelay)
 }
 
 // expiredLocked is how many segments from the front are to go; all of them
@@ -247,18 +248,22 @@ func (l *Log) expiredLocked(cfg *LogConfig, now time.Time) (n int) {
 
 // discardSegments renames the files of segments that are no longer part of the
 // log, durably, and has them removed later: who reads them may finish. One
-// after the other is made durable, the oldest first: a power cut must not leave
-// an older one when a later one has gone, which would be a hole.
-func (l *Log) discardSegments(gone []*segment, delay time.Duration) error {
-	for _, seg := range gone {
+// after the other is made durable, the oldest first, and one that fails is the
+// first of the next call: neither a power cut nor a fault must leave an older
+// one when a later one has gone, which would be a hole. The caller holds tidyMu.
+func (l *Log) discardSegments(delay time.Duration) error {
+	for len(l.retiring) > 0 {
+		seg := l.retiring[0]
 		if err := l.retireFiles(seg, append(slices.Clone(segmentSuffixes), snapshotSuffix), delay); err != nil {
 			return err
 		}
 		if err := l.store.fs.SyncDir(l.dir); err != nil {
 			return err
 		}
+		l.retiring = l.retiring[1:]
 		l.store.log.Info("segment deleted", "topic", l.topic, "partition", l.partition, "offset", seg.base)
 	}
+	l.retiring = nil
 	return nil
 }
 

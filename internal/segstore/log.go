@@ -33,6 +33,8 @@ type Log struct {
 	idle   bool       // no append since the last look of the housekeeper
 	saved  savedEnd   // what the files of the last clean stop describe
 	swaps  []*swap    // pending, guarded by tidyMu
+	// retiring are segments from the front that are gone from memory, while their files have their names; guarded by tidyMu
+	retiring []*segment
 
 	spare  *segment // the next segment's file, made in advance, or nil
 	tendAt int64    // size of the active segment at which a tender is to come

@@ -211,6 +211,11 @@ func (r *recovery) remove(seg *segment) error {
 // restart begins an empty log at offset.
 func (r *recovery) restart(offset int64) error {
 	for i := len(r.segments) - 1; i >= 0; i-- {
+		if i == 0 { // a power cut must not leave later ones, cut already perhaps, without the first
+			if err := r.log.store.fs.SyncDir(r.log.dir); err != nil {
+				return err
+			}
+		}
 		if err := r.remove(r.segments[i]); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
@@ -74,7 +75,7 @@ func (l *Log) cutLocked(offset int64) error {
 		return storageError(err)
 	}
 	if err := l.lowerPoint(seg.base, o.Start); err != nil {
-		return storageError(err)
+		return l.fail(err)
 	}
 	r := recovery{log: l, start: o.Start, point: seg.base, segments: l.segments}
 	if err := r.shorten(keep, pos); err != nil {
@@ -97,14 +98,15 @@ func (l *Log) secureBelow(keep int) error {
 
 func (l *Log) restartLocked(offset int64) error {
 	if err := l.lowerPoint(offset, offset); err != nil {
-		return storageError(err)
+		return l.fail(err)
 	}
-	r := recovery{log: l, segments: l.segments}
+	r := recovery{log: l, segments: slices.Concat(l.retiring, l.segments)}
 	return l.adoptLocked(&r, func() error { return r.restart(offset) })
 }
 
 // lowerPoint makes the recovery point and the start durable before anything
-// below the old point is removed, so that a crash is no corruption.
+// below the old point is removed, so that a crash is no corruption. After an
+// error the files may say either, so the log must not go on.
 func (l *Log) lowerPoint(point, start int64) error {
 	s := l.store
 	s.fileMu.Lock()
@@ -157,7 +159,7 @@ func (l *Log) adoptLocked(r *recovery, read func() error) error {
 		return l.fail(err)
 	}
 	l.pos.Lock()
-	l.segments, l.producers, l.terms = r.segments, r.producers, r.terms
+	l.segments, l.producers, l.terms, l.retiring = r.segments, r.producers, r.terms, nil
 	l.rebuilds++
 	l.start, l.end, l.durable = r.start, r.end, r.end
 	l.high = max(l.start, min(l.high, l.end))
