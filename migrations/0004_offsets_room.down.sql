@@ -1,0 +1,1 @@
+ALTER TABLE pgbroker_internal.group_offsets SET (fillfactor = 70);
