@@ -13,8 +13,11 @@ import (
 	"github.com/pgbroker/pgbroker/internal/wire"
 )
 
-// consumerMemberType is the type of a member that speaks the consumer protocol (0 is classic, -1 unknown).
-const consumerMemberType = 1
+// Types of members by the protocol that they speak; -1 is unknown.
+const (
+	classicMemberType  = 0
+	consumerMemberType = 1
+)
 
 func (b *Broker) handleConsumerGroupDescribe(_ context.Context, r *wire.Request, done wire.Done) {
 	req := r.Body.(*kmsg.ConsumerGroupDescribeRequest)
@@ -52,6 +55,9 @@ func (b *Broker) describedConsumers(g *coordinator.ConsumerGroupDescription) kms
 		}
 		member.Assignment, member.TargetAssignment = namedPartitions(cat, m.Assigned), namedPartitions(cat, m.Target)
 		member.MemberType = consumerMemberType
+		if m.Classic {
+			member.MemberType = classicMemberType
+		}
 		row.Members = append(row.Members, member)
 	}
 	return row

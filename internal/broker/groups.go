@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"time"
 
@@ -31,7 +32,8 @@ func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[
 		OffsetsRetention:      time.Duration(b.cfg.Int64("offsets.retention.minutes")) * time.Minute,
 		RetentionCheck:        b.cfg.Duration("offsets.retention.check.interval.ms"),
 		CommitTimeout:         b.cfg.Duration("offsets.commit.timeout.ms"),
-		Subscription:          subscribedTopics,
+		Embedded:              consumerProtocol,
+		Migration:             coordinator.ParseMigration(b.cfg.String("group.consumer.migration.policy")),
 
 		ConsumerSessionTimeout:    b.cfg.Duration("group.consumer.session.timeout.ms"),
 		ConsumerHeartbeatInterval: b.cfg.Duration("group.consumer.heartbeat.interval.ms"),
@@ -55,11 +57,39 @@ func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[
 	b.goRun(func() { _ = b.groups.Run(run) })
 }
 
-// subscribedTopics reads the topics out of a consumer's metadata (Kafka's ConsumerProtocolSubscription).
-func subscribedTopics(metadata []byte) (topics []string, ok bool) {
-	var m kmsg.ConsumerMemberMetadata
-	if err := m.ReadFrom(metadata); err != nil {
-		return nil, false
-	}
-	return m.Topics, true
+// consumerProtocol reads and writes Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment, version 0 to 3.
+// Versions to come begin as the ones that are known.
+var consumerProtocol = coordinator.ConsumerProtocol{
+	Subscription: func(metadata []byte) (coordinator.Subscription, bool) {
+		var m kmsg.ConsumerMemberMetadata
+		if err := m.ReadFrom(metadata); err != nil {
+			return coordinator.Subscription{}, false
+		}
+		said := coordinator.Subscription{Topics: m.Topics, RackID: m.Rack, Owned: make([]coordinator.NamedPartitions, len(m.OwnedPartitions))}
+		for i, t := range m.OwnedPartitions {
+			said.Owned[i] = coordinator.NamedPartitions{Topic: t.Topic, Partitions: t.Partitions}
+		}
+		return said, true
+	},
+	Assignment: func(assignment []byte) ([]coordinator.NamedPartitions, bool) {
+		var a kmsg.ConsumerMemberAssignment
+		if err := a.ReadFrom(assignment); err != nil {
+			return nil, false
+		}
+		list := make([]coordinator.NamedPartitions, len(a.Topics))
+		for i, t := range a.Topics {
+			list[i] = coordinator.NamedPartitions{Topic: t.Topic, Partitions: t.Partitions}
+		}
+		return list, true
+	},
+	Assign: func(metadata []byte, list []coordinator.NamedPartitions) []byte {
+		var a kmsg.ConsumerMemberAssignment
+		if len(metadata) >= 2 {
+			a.Version = min(max(int16(binary.BigEndian.Uint16(metadata)), 0), 3)
+		}
+		for _, t := range list {
+			a.Topics = append(a.Topics, kmsg.ConsumerMemberAssignmentTopic{Topic: t.Topic, Partitions: t.Partitions})
+		}
+		return a.AppendTo(nil)
+	},
 }

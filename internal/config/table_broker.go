@@ -88,6 +88,7 @@ var brokerProperties = []Property{
 	{Name: "group.consumer.session.timeout.ms", Type: Int, Default: "45000", Min: at(1), Scope: ScopeBroker, Doc: "Time without a heartbeat after which a member of a consumer group is removed."},
 	{Name: "group.consumer.max.session.timeout.ms", Type: Int, Default: "60000", Min: at(1), Scope: ScopeBroker, Doc: "Longest session timeout a group may set."},
 	{Name: "group.consumer.min.session.timeout.ms", Type: Int, Default: "45000", Min: at(1), Scope: ScopeBroker, Doc: "Shortest session timeout a group may set."},
+	{Name: "group.consumer.migration.policy", Type: String, Default: "bidirectional", Valid: []string{"DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"}, anyCase: true, Scope: ScopeBroker, Doc: "Whether a classic group with members becomes a consumer group when a member of that protocol joins (upgrade), and the reverse when the last one leaves (downgrade)."},
 	{Name: "group.consumer.max.size", Type: Int, Default: "2147483647", Min: at(1), Scope: ScopeBroker, Doc: "Members of one consumer group."},
 	{Name: "offset.metadata.max.bytes", Type: Int, Default: "4096", Min: at(0), Scope: ScopeBroker, Doc: "Longest metadata text of a committed offset."},
 	{Name: "offsets.retention.minutes", Type: Int, Default: "10080", Min: at(1), Scope: ScopeBroker, Doc: "How long the offsets of a group without members are kept."},

@@ -24,8 +24,8 @@ const (
 	memberUnreleased                    // waits for partitions that others still have
 )
 
-// consumer is a member of a consumer group. It is replaced, not changed, when a decision changes it; only the session
-// moves in place.
+// consumer is a member of a consumer group. It is replaced, not changed, when a decision changes it; only timers that
+// heartbeats move change in place.
 type consumer struct {
 	id, clientID, clientHost string
 	instanceID, rackID       *string
@@ -45,6 +45,10 @@ type consumer struct {
 	topics   []meta.UUID    // subscribed to, as of the group's view
 	expires  timer
 	revokeBy timer
+
+	classic *classicMember // nil: it speaks the consumer protocol
+	joinBy  timer          // of a classic member that was told to join again
+	syncBy  timer          // of a classic member that has joined
 }
 
 // has says what nobody else may be given.
@@ -175,7 +179,7 @@ func (c *consumers) describe() ConsumerGroupDescription {
 	for _, m := range c.byID() {
 		d.Members = append(d.Members, ConsumerDescription{
 			MemberID: m.id, InstanceID: m.instanceID, RackID: m.rackID, Epoch: m.epoch,
-			ClientID: m.clientID, ClientHost: m.clientHost, Topics: m.names, Regex: m.regex,
+			ClientID: m.clientID, ClientHost: m.clientHost, Topics: m.names, Regex: m.regex, Classic: m.classic != nil,
 			Assigned: m.assigned.list(), Target: m.target.list(),
 		})
 	}
@@ -191,8 +195,10 @@ func (c *consumers) checkCommit(member string, epoch int32, version int16) error
 		return nil
 	case !ok:
 		return ErrUnknownMember
-	case version < 9:
+	case version < 9 && m.classic == nil:
 		return ErrVersionOfCommit
+	case epoch != m.epoch && m.classic != nil && !seededbug.On(seededbug.AcceptWrongGeneration):
+		return ErrIllegalGeneration
 	case epoch != m.epoch && !seededbug.On(seededbug.AcceptWrongGeneration):
 		return ErrStaleEpoch
 	}
@@ -202,7 +208,7 @@ func (c *consumers) checkCommit(member string, epoch int32, version int16) error
 // checkCommitOf is checkCommit for these partitions.
 func (c *consumers) checkCommitOf(r *CommitRequest) error {
 	err := c.checkCommit(r.MemberID, r.Generation, r.Version)
-	if errors.Is(err, ErrStaleEpoch) && c.members[r.MemberID].hadThen(r.Generation, r.Offsets) {
+	if (errors.Is(err, ErrStaleEpoch) || errors.Is(err, ErrIllegalGeneration)) && c.members[r.MemberID].hadThen(r.Generation, r.Offsets) {
 		return nil
 	}
 	return err

@@ -37,23 +37,38 @@ func (r *ConsumerHeartbeatRequest) saysNothing() bool {
 }
 
 // heartbeat decides a ConsumerGroupHeartbeat that check has let pass (GroupMetadataManager.consumerGroupHeartbeat).
-// newID is the id for a member that brings none. With an error nothing has changed.
+// newID is the id for a member that brings none. With an error nothing has changed. The caller concludes.
 func (c *consumers) heartbeat(now time.Time, view *TopicView, newID string, r *ConsumerHeartbeatRequest, out *outcome) ConsumerHeartbeatReply {
 	if r.MemberEpoch < 0 {
-		return c.leave(now, r, out)
+		return c.leave(r, out)
 	}
 	m, isNew, err := c.member(newID, r)
 	if err != nil {
 		return ConsumerHeartbeatReply{Err: err}
 	}
 	was := m.assigned
-	bump, err := m.update(r)
+	changed, err := m.update(r)
 	if err != nil {
 		return ConsumerHeartbeatReply{Err: err}
 	}
+	m = c.advance(now, view, m, changed || isNew, r.Owned, out)
+	m.confirmed = r.Owned != nil && assignedFrom(r.Owned).equal(m.assigned) || m.confirmed && m.assigned.equal(was)
+	reply := ConsumerHeartbeatReply{MemberID: m.id, MemberEpoch: m.epoch, Interval: c.cfg.interval}
+	// A reply can be lost, so an assignment is repeated until the member says that it has it.
+	full := r.MemberEpoch == epochJoin || r.RebalanceTimeout >= 0 && r.Topics != nil && r.Owned != nil
+	if full || !m.confirmed {
+		reply.Assignment = m.assigned.list()
+	}
+	return reply
+}
+
+// advance takes a member into the group, gives the group its next epoch and targets where something has changed, and
+// moves the member on. owned is what it says that it has, nil when it does not say. What it returns is the member as it is
+// then, which may be changed.
+func (c *consumers) advance(now time.Time, view *TopicView, m *consumer, changed bool, owned []TopicPartitions, out *outcome) *consumer {
 	c.admit(m)
-	if bump || isNew || view != c.view {
-		if hash := c.resolve(view); hash != c.hash || bump || isNew {
+	if changed || view != c.view {
+		if hash := c.resolve(view); hash != c.hash || changed {
 			c.hash = hash
 			c.epoch++
 			out.note(note{text: "assignment begins", member: m.id, generation: c.epoch, members: len(c.members)})
@@ -62,21 +77,21 @@ func (c *consumers) heartbeat(now time.Time, view *TopicView, newID string, r *C
 	if c.epoch > c.targetEpoch {
 		c.retarget()
 	}
-	m = c.members[m.id] // retarget may have replaced it
+	m = c.members[m.id] // resolve or retarget may have replaced it
 	if !m.settledAt(c.targetEpoch) {
 		m = c.change(m)
-		c.reconcile(now, m, r.Owned)
+		c.reconcile(now, m, owned)
 	}
-	m.confirmed = r.Owned != nil && assignedFrom(r.Owned).equal(m.assigned) || m.confirmed && m.assigned.equal(was)
-	m.expires = startTimer(now, c.cfg.session)
-	reply := ConsumerHeartbeatReply{MemberID: m.id, MemberEpoch: m.epoch, Interval: c.cfg.interval}
-	// A reply can be lost, so an assignment is repeated until the member says that it has it.
-	full := r.MemberEpoch == epochJoin || r.RebalanceTimeout >= 0 && r.Topics != nil && r.Owned != nil
-	if full || !m.confirmed {
-		reply.Assignment = m.assigned.list()
+	m.expires = startTimer(now, c.session(m))
+	return m
+}
+
+// session is how long the member may be silent.
+func (c *consumers) session(m *consumer) time.Duration {
+	if m.classic != nil {
+		return m.classic.session
 	}
-	c.store(now, out)
-	return reply
+	return c.cfg.session
 }
 
 // member finds who speaks, makes a new one, or lets a static member take its place again. What it returns may be changed
@@ -95,7 +110,7 @@ func (c *consumers) member(newID string, r *ConsumerHeartbeatRequest) (m *consum
 			return nil, false, ErrUnknownMember
 		case r.MemberEpoch > 0:
 			return nil, false, ErrFencedInstance
-		case taken && c.members[holder].epoch != epochLeaveStatic:
+		case taken && c.members[holder].epoch != epochLeaveStatic && c.members[holder].classic == nil:
 			return nil, false, ErrUnreleasedInstance
 		case taken:
 			return c.members[holder].returned(id), false, nil
@@ -122,7 +137,8 @@ func (c *consumers) member(newID string, r *ConsumerHeartbeatRequest) (m *consum
 func (m *consumer) returned(id string) *consumer {
 	n := *m
 	n.id = strings.Clone(id)
-	n.epoch, n.previous, n.state, n.revoking, n.revokeBy, n.confirmed = 0, 0, memberStable, nil, timer{}, false
+	n.epoch, n.previous, n.state, n.revoking, n.confirmed = 0, 0, memberStable, nil, false
+	n.revokeBy, n.joinBy, n.syncBy = timer{}, timer{}, timer{}
 	return &n
 }
 
@@ -141,6 +157,7 @@ func (m *consumer) checkEpoch(r *ConsumerHeartbeatRequest) error {
 // update takes over what the member says of itself, and says whether its subscription is another.
 func (m *consumer) update(r *ConsumerHeartbeatRequest) (bool, error) {
 	changed := false
+	m.classic, m.joinBy, m.syncBy = nil, timer{}, timer{}
 	if r.Regex != nil && *r.Regex != m.regex {
 		m.match = nil
 		if *r.Regex != "" {
@@ -187,7 +204,7 @@ func (c *consumers) admit(m *consumer) {
 }
 
 // leave ends a membership, or for a static member that will be back only says so.
-func (c *consumers) leave(now time.Time, r *ConsumerHeartbeatRequest, out *outcome) ConsumerHeartbeatReply {
+func (c *consumers) leave(r *ConsumerHeartbeatRequest, out *outcome) ConsumerHeartbeatReply {
 	m, ok := c.members[r.MemberID]
 	if r.InstanceID != nil {
 		holder, taken := c.static[*r.InstanceID]
@@ -208,16 +225,20 @@ func (c *consumers) leave(now time.Time, r *ConsumerHeartbeatRequest, out *outco
 	} else {
 		c.expel(m, "member leaves", out)
 	}
-	c.store(now, out)
 	return ConsumerHeartbeatReply{MemberID: r.MemberID, MemberEpoch: r.MemberEpoch}
 }
 
 // expel removes a member; the next heartbeat of any other finds a new target.
 func (c *consumers) expel(m *consumer, why string, out *outcome) {
 	c.remove(m)
+	c.bump()
+	out.note(note{text: why, member: m.id, generation: c.epoch, members: len(c.members)})
+}
+
+// bump is the next epoch, because members are gone.
+func (c *consumers) bump() {
 	c.epoch++
 	if c.view != nil {
 		c.hash = c.subscriptions()
 	}
-	out.note(note{text: why, member: m.id, generation: c.epoch, members: len(c.members)})
 }

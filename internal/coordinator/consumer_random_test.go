@@ -183,6 +183,7 @@ func (r *randomConsumers) send(req *ConsumerHeartbeatRequest) ConsumerHeartbeatR
 }
 
 func (r *randomConsumers) store(next *consumers, out *outcome) {
+	next.store(r.now, out)
 	r.rows.store(&out.change)
 	next.keepSessions(r.c)
 	r.c = next

@@ -67,6 +67,7 @@ type ConsumerDescription struct {
 	ClientHost string
 	Topics     []string
 	Regex      string
+	Classic    bool // speaks the classic protocol
 	Assigned   []TopicPartitions
 	Target     []TopicPartitions
 }

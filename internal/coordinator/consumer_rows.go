@@ -46,7 +46,7 @@ func (m *consumer) sameRow(old *consumer) bool {
 	return equalText(m.instanceID, old.instanceID) && equalText(m.rackID, old.rackID) && m.clientID == old.clientID &&
 		m.clientHost == old.clientHost && m.rebalance == old.rebalance && slices.Equal(m.names, old.names) &&
 		m.regex == old.regex && m.assignor == old.assignor && m.epoch == old.epoch && m.previous == old.previous &&
-		m.state == old.state && m.assigned.equal(old.assigned) && m.revoking.equal(old.revoking) && m.target.equal(old.target)
+		m.state == old.state && m.classic.equal(old.classic) && m.assigned.equal(old.assigned) && m.revoking.equal(old.revoking) && m.target.equal(old.target)
 }
 
 func equalText(a, b *string) bool {
@@ -56,9 +56,13 @@ func equalText(a, b *string) bool {
 var memberStateNames = [...]string{memberStable: "stable", memberUnrevoked: "unrevoked", memberUnreleased: "unreleased"}
 
 func (c *consumers) memberRow(m *consumer) meta.MemberRow {
+	var protocols []meta.MemberProtocol // tell a classic member from others
+	if m.classic != nil {
+		protocols = m.classic.protocols
+	}
 	return meta.MemberRow{
 		Group: c.group, MemberID: m.id, InstanceID: m.instanceID, ClientID: m.clientID, ClientHost: m.clientHost,
-		SessionTimeout: c.cfg.session, RebalanceTimeout: m.rebalance,
+		SessionTimeout: c.session(m), RebalanceTimeout: m.rebalance, Protocols: protocols,
 		Consumer: &meta.ConsumerMember{
 			RackID: m.rackID, Topics: m.names, Regex: m.regex, Assignor: m.assignor,
 			Epoch: m.epoch, PreviousEpoch: m.previous, State: memberStateNames[m.state],
@@ -99,8 +103,12 @@ func loadConsumers(now time.Time, cfg *consumerSettings, row meta.GroupRow, memb
 			rackID: r.Consumer.RackID, rebalance: r.RebalanceTimeout, names: r.Consumer.Topics, regex: r.Consumer.Regex,
 			assignor: r.Consumer.Assignor, epoch: r.Consumer.Epoch, previous: r.Consumer.PreviousEpoch,
 			assigned: assignedFromStored(r.Consumer.Assigned), revoking: assignedFromStored(r.Consumer.Revoking),
-			target: assignedFromStored(r.Consumer.Target), expires: startTimer(now, cfg.session),
+			target: assignedFromStored(r.Consumer.Target),
 		}
+		if len(r.Protocols) > 0 {
+			m.classic = &classicMember{session: r.SessionTimeout, protocols: r.Protocols}
+		}
+		m.expires = startTimer(now, c.session(m))
 		m.state = memberState(max(slices.Index(memberStateNames[:], r.Consumer.State), 0))
 		m.confirmed = m.state != memberUnrevoked
 		if m.state == memberUnrevoked {

@@ -29,22 +29,31 @@ type consumerScript struct {
 func newConsumerScript() *consumerScript {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := &consumerScript{
-		cfg: &consumerSettings{session: 45 * time.Second, interval: 5 * time.Second, maxSize: 4, assignors: []string{assignorUniform, assignorRange}},
-		now: start, start: start, rows: newTables(), view: &TopicView{},
+		cfg: testConsumerSettings(), now: start, start: start, rows: newTables(), view: &TopicView{},
 	}
 	s.c = newConsumers("g", s.cfg)
 	return s
+}
+
+func testConsumerSettings() *consumerSettings {
+	return &consumerSettings{session: 45 * time.Second, interval: 5 * time.Second, maxSize: 4, assignors: []string{assignorUniform, assignorRange}}
+}
+
+// parseTopics reads all topics that there are: a=2 b=1.
+func parseTopics(d *datadriven.TestData) *TopicView {
+	view := &TopicView{ByName: map[string]meta.UUID{}, Partitions: map[meta.UUID]int32{}}
+	for _, a := range d.CmdArgs {
+		n, _ := strconv.Atoi(a.Vals[0])
+		view.ByName[a.Key], view.Partitions[topicID(a.Key)] = topicID(a.Key), int32(n)
+	}
+	return view
 }
 
 func (s *consumerScript) run(t *testing.T, d *datadriven.TestData) string {
 	s.out.Reset()
 	switch d.Cmd {
 	case "topics": // topics a=2 b=1: all that there are
-		s.view = &TopicView{ByName: map[string]meta.UUID{}, Partitions: map[meta.UUID]int32{}}
-		for _, a := range d.CmdArgs {
-			n, _ := strconv.Atoi(a.Vals[0])
-			s.view.ByName[a.Key], s.view.Partitions[topicID(a.Key)] = topicID(a.Key), int32(n)
-		}
+		s.view = parseTopics(d)
 		return "ok\n"
 	case "beat":
 		s.beat(d)
@@ -65,7 +74,7 @@ func (s *consumerScript) run(t *testing.T, d *datadriven.TestData) string {
 }
 
 // beat member=m epoch=0 [topics=a,b] [regex=x] [owned=a:0,b:1 | owned] [instance=i] [assignor=x] [timeout=30s] [v1]
-func (s *consumerScript) beat(d *datadriven.TestData) {
+func parseBeat(d *datadriven.TestData) *ConsumerHeartbeatRequest {
 	r := &ConsumerHeartbeatRequest{Group: "g", RebalanceTimeout: -1}
 	text := func(a datadriven.CmdArg) *string {
 		v := strings.Join(a.Vals, ",")
@@ -97,6 +106,11 @@ func (s *consumerScript) beat(d *datadriven.TestData) {
 			r.NamesItself = true
 		}
 	}
+	return r
+}
+
+func (s *consumerScript) beat(d *datadriven.TestData) {
+	r := parseBeat(d)
 	if err := r.check(s.cfg.assignors); err != nil {
 		fmt.Fprintf(&s.out, "-> %v\n", codeText(err))
 		return
@@ -118,6 +132,7 @@ func (s *consumerScript) beat(d *datadriven.TestData) {
 }
 
 func (s *consumerScript) store(next *consumers, out *outcome) {
+	next.store(s.now, out)
 	for _, n := range out.notes {
 		fmt.Fprintf(&s.out, "note: %s %s\n", n.text, n.member)
 	}
@@ -170,21 +185,27 @@ func (s *consumerScript) restart() {
 }
 
 // state prints the group and each member: epoch/previous, state, what it has, gives up and shall have.
-func (s *consumerScript) state() {
-	fmt.Fprintf(&s.out, "= %s epoch=%d target=%d", s.c.state(), s.c.epoch, s.c.targetEpoch)
-	if at := s.c.deadline(); !at.IsZero() {
-		fmt.Fprintf(&s.out, " next=+%v", at.Sub(s.now))
+func (s *consumerScript) state() { s.c.print(&s.out, s.now) }
+
+func (c *consumers) print(out *strings.Builder, now time.Time) {
+	fmt.Fprintf(out, "= %s epoch=%d target=%d", c.state(), c.epoch, c.targetEpoch)
+	if at := c.deadline(); !at.IsZero() {
+		fmt.Fprintf(out, " next=+%v", at.Sub(now))
 	}
-	s.out.WriteString("\n")
-	for _, m := range s.c.byID() {
-		fmt.Fprintf(&s.out, "  %s %d/%d %s [%s]", m.id, m.epoch, m.previous, memberStateNames[m.state], partitionsText(m.assigned))
+	out.WriteString("\n")
+	for _, m := range c.byID() {
+		fmt.Fprintf(out, "  %s %d/%d %s", m.id, m.epoch, m.previous, memberStateNames[m.state])
+		if m.classic != nil {
+			fmt.Fprintf(out, " classic:%s", m.protocol().Name)
+		}
+		fmt.Fprintf(out, " [%s]", partitionsText(m.assigned))
 		if m.revoking.size() > 0 {
-			fmt.Fprintf(&s.out, " gives up [%s]", partitionsText(m.revoking))
+			fmt.Fprintf(out, " gives up [%s]", partitionsText(m.revoking))
 		}
 		if !m.target.equal(m.assigned) {
-			fmt.Fprintf(&s.out, " shall have [%s]", partitionsText(m.target))
+			fmt.Fprintf(out, " shall have [%s]", partitionsText(m.target))
 		}
-		s.out.WriteString("\n")
+		out.WriteString("\n")
 	}
 }
 
@@ -220,8 +241,6 @@ func (s *consumerScript) commit(d *datadriven.TestData) string {
 }
 
 func codeText(err error) string {
-	codes := map[error]int{ErrUnknownMember: 25, ErrVersionOfCommit: 35, ErrInvalidRequest: 42, ErrGroupFull: 81, ErrFencedInstance: 82,
-		ErrFencedEpoch: 110, ErrUnreleasedInstance: 111, ErrUnsupportedAssignor: 112, ErrStaleEpoch: 113, ErrInvalidRegex: 128}
 	if err == nil {
 		return "ok"
 	}

@@ -55,31 +55,49 @@ func (s *shard) consumerHeartbeat(now time.Time, e *entry, c *call, r *ConsumerH
 		s.answer(c, e.g.aliveConsumer(now, r), nil)
 		return
 	}
-	fresh := e.g == nil
-	if fresh {
-		e.g = newGroup(e.id, s.cfg)
-	}
-	next := e.g.clone()
-	if next.consumers == nil {
-		if r.MemberEpoch != epochJoin || next.state != empty || len(next.pending) > 0 {
-			s.answer(c, nil, ErrGroupNotFound)
-			return
-		}
-		next.becomeConsumers()
-	}
 	newID := ""
 	if r.MemberID == "" {
 		newID = s.newID(r.ClientID)
 	}
+	var next *group
+	if e.g != nil {
+		next = e.g.clone()
+	} else {
+		next = newGroup(e.id, s.cfg)
+	}
 	var out outcome
-	reply := next.consumers.heartbeat(now, view, newID, r, &out)
+	reply := next.consumerHeartbeat(now, view, newID, r, &out)
 	if reply.Err != nil {
 		s.answer(c, reply, nil)
 		return
 	}
-	next.reflectConsumers()
+	if e.g == nil {
+		e.g = newGroup(e.id, s.cfg)
+	}
 	out.reply(c.to, reply)
 	s.settle(now, e, next, &out, c)
+}
+
+// consumerHeartbeat decides a ConsumerGroupHeartbeat. The first one makes a consumer group of an empty classic group, or
+// of one with members if those may migrate. With an error the group is not to be used any more.
+func (g *group) consumerHeartbeat(now time.Time, view *TopicView, newID string, r *ConsumerHeartbeatRequest, out *outcome) ConsumerHeartbeatReply {
+	if g.consumers == nil {
+		switch {
+		case r.MemberEpoch != epochJoin:
+			return ConsumerHeartbeatReply{Err: ErrGroupNotFound}
+		case g.state == empty:
+			g.becomeConsumers()
+		default:
+			if err := g.upgrade(now, view, out); err != nil {
+				return ConsumerHeartbeatReply{Err: err}
+			}
+		}
+	}
+	reply := g.consumers.heartbeat(now, view, newID, r, out)
+	if reply.Err == nil {
+		g.conclude(now, out)
+	}
+	return reply
 }
 
 // nothingToDecide finds the heartbeats of a settled group, which are nearly all: a big group need not be copied for them.
@@ -89,7 +107,7 @@ func (g *group) nothingToDecide(view *TopicView, r *ConsumerHeartbeatRequest) bo
 	}
 	c := g.consumers
 	m, ok := c.members[r.MemberID]
-	return ok && view == c.view && c.epoch == c.targetEpoch && m.settledAt(c.targetEpoch) && m.confirmed &&
+	return ok && m.classic == nil && view == c.view && c.epoch == c.targetEpoch && m.settledAt(c.targetEpoch) && m.confirmed &&
 		r.ClientID == m.clientID && r.ClientHost == m.clientHost && (r.RackID == nil || equalText(r.RackID, m.rackID))
 }
 
@@ -102,34 +120,8 @@ func (g *group) aliveConsumer(now time.Time, r *ConsumerHeartbeatRequest) Consum
 	if err != nil {
 		return ConsumerHeartbeatReply{Err: err}
 	}
-	g.consumers.members[m.id].expires = startTimer(now, g.consumers.cfg.session)
+	g.consumers.members[m.id].expires = startTimer(now, g.consumers.session(m))
 	return ConsumerHeartbeatReply{MemberID: m.id, MemberEpoch: m.epoch, Interval: g.consumers.cfg.interval}
-}
-
-// becomeConsumers turns an empty classic group into a consumer group. Offsets stay, and the group's epoch goes on from
-// the generation.
-func (g *group) becomeConsumers() {
-	g.consumers = newConsumers(g.id, g.cfg.consumer)
-	g.consumers.epoch, g.consumers.targetEpoch = g.generation, g.generation
-	g.protocol, g.leader, g.subscribed = "", "", nil
-}
-
-// becomeClassic is the way back; an empty consumer group only.
-func (g *group) becomeClassic() *group {
-	c := newGroup(g.id, g.cfg)
-	c.generation, c.protocolType, c.emptySince, c.stored = g.generation, g.protocolType, g.emptySince, g.stored
-	c.subscribed, c.subscribedKnown = map[string]struct{}{}, true
-	return c
-}
-
-// reflectConsumers makes what the rest of the coordinator asks of any group true of a consumer group.
-func (g *group) reflectConsumers() {
-	c := g.consumers
-	g.state = empty
-	if len(c.members) > 0 {
-		g.state = stable
-	}
-	g.generation, g.protocolType, g.emptySince, g.subscribedKnown = c.epoch, consumerType, c.row.EmptySince, true
 }
 
 // checkFetch says whether the member may read offsets now; without a member anybody may.
@@ -141,6 +133,8 @@ func (g *group) checkFetch(r *FetchOffsetsRequest) error {
 	switch {
 	case !ok:
 		return ErrUnknownMember
+	case r.MemberEpoch != m.epoch && m.classic != nil:
+		return ErrIllegalGeneration
 	case r.MemberEpoch != m.epoch:
 		return ErrStaleEpoch
 	}

@@ -141,7 +141,7 @@ func (c *consumers) released(m *consumer, wants assigned) assigned {
 func (c *consumers) deadline() time.Time {
 	var next time.Time
 	for _, m := range c.members {
-		for _, t := range []timer{m.expires, m.revokeBy} {
+		for _, t := range []timer{m.expires, m.revokeBy, m.joinBy, m.syncBy} {
 			if t.running() && (next.IsZero() || t.at.Before(next)) {
 				next = t.at
 			}
@@ -150,7 +150,7 @@ func (c *consumers) deadline() time.Time {
 	return next
 }
 
-// tick removes members that are silent or do not give up their partitions in time.
+// tick removes members that are silent or do not do in time what they were told. The caller concludes.
 func (c *consumers) tick(now time.Time, out *outcome) {
 	for _, m := range c.byID() {
 		switch {
@@ -158,14 +158,19 @@ func (c *consumers) tick(now time.Time, out *outcome) {
 			c.expel(m, "member's session has expired", out)
 		case m.revokeBy.due(now):
 			c.expel(m, "member has not given up its partitions in time", out)
+		case m.joinBy.due(now):
+			c.expel(m, "member did not rejoin in time", out)
+		case m.syncBy.due(now):
+			c.expel(m, "member did not sync in time", out)
 		}
 	}
-	c.store(now, out)
 }
 
 func (c *consumers) restartTimers(now time.Time) {
 	for _, m := range c.members {
 		m.expires.restart(now)
 		m.revokeBy.restart(now)
+		m.joinBy.restart(now)
+		m.syncBy.restart(now)
 	}
 }

@@ -11,10 +11,7 @@ import (
 
 func (s *shard) join(now time.Time, e *entry, c *call, r *JoinRequest) {
 	switch {
-	case e.g != nil && e.g.consumers != nil && e.g.state != empty:
-		s.answer(c, JoinReply{Err: ErrInconsistentProtocol, MemberID: r.MemberID, Generation: -1}, nil)
-		return
-	case e.g != nil && e.g.consumers != nil:
+	case e.g != nil && e.g.consumers != nil && e.g.state == empty:
 		e.g = e.g.becomeClassic()
 	case e.g != nil:
 	case r.MemberID != "":
@@ -36,7 +33,7 @@ func (s *shard) join(now time.Time, e *entry, c *call, r *JoinRequest) {
 	}
 	// A plain join stores nothing, so that a big group need not be copied for each of its members.
 	next := e.g
-	if r.InstanceID != nil || !e.g.hasRoomFor(r.MemberID) {
+	if e.g.consumers != nil || r.InstanceID != nil || !e.g.hasRoomFor(r.MemberID) {
 		next = e.g.clone()
 	}
 	var out outcome
@@ -45,7 +42,7 @@ func (s *shard) join(now time.Time, e *entry, c *call, r *JoinRequest) {
 }
 
 func (s *shard) sync(now time.Time, e *entry, c *call, r *SyncRequest) {
-	if e.g == nil || e.g.consumers != nil {
+	if e.g == nil {
 		s.answer(c, SyncReply{Err: ErrUnknownMember}, nil)
 		return
 	}
@@ -63,11 +60,15 @@ func (s *shard) heartbeat(now time.Time, e *entry, c *call, r *HeartbeatRequest)
 		s.answer(c, nil, ErrUnknownMember)
 		return
 	}
-	s.answer(c, nil, e.g.heartbeat(now, r))
+	err := e.g.heartbeat(now, r)
+	if err != nil && e.g.consumers != nil {
+		s.touch(e, now) // the member may have got a time to join by
+	}
+	s.answer(c, nil, err)
 }
 
 func (s *shard) leave(now time.Time, e *entry, c *call, r *LeaveRequest) {
-	if e.g == nil || e.g.consumers != nil {
+	if e.g == nil {
 		results := make([]error, len(r.Members))
 		for i := range results {
 			results[i] = ErrUnknownMember

@@ -57,8 +57,9 @@ type settings struct {
 	maxPending    int           // ids given out and not yet used
 	metadataMax   int           // offset.metadata.max.bytes
 	retention     time.Duration // offsets.retention.minutes
-	subscription  func(metadata []byte) ([]string, bool)
+	embedded      ConsumerProtocol
 	topicName     func(meta.UUID) (string, bool)
+	migration     Migration // group.consumer.migration.policy
 	consumer      *consumerSettings
 	topics        func() *TopicView
 }
@@ -310,15 +311,15 @@ func (g *group) noteSubscriptions() {
 		return
 	}
 	topics := map[string]struct{}{}
-	if len(g.members) > 0 && (g.protocol == "" || g.cfg.subscription == nil) {
+	if len(g.members) > 0 && g.protocol == "" {
 		return
 	}
 	for _, m := range g.members {
-		names, ok := g.cfg.subscription(m.metadata(g.protocol))
+		said, ok := g.cfg.embedded.subscription(m.metadata(g.protocol))
 		if !ok {
 			return
 		}
-		for _, name := range names {
+		for _, name := range said.Topics {
 			topics[strings.Clone(name)] = struct{}{}
 		}
 	}

@@ -42,12 +42,11 @@ type Options struct {
 	ConsumerHeartbeatInterval time.Duration // group.consumer.heartbeat.interval.ms
 	ConsumerMaxSize           int           // group.consumer.max.size
 	ConsumerAssignors         []string      // group.consumer.assignors, the default first; those that do not exist are left out
+	Migration                 Migration     // group.consumer.migration.policy
 
 	MailboxSize int // requests that one shard may have waiting
 
-	// Subscription reads the topics out of a consumer's metadata (ConsumerProtocolSubscription v0); false where it
-	// does not parse. It is called on the shards' goroutines and must not block.
-	Subscription func(metadata []byte) (topics []string, ok bool)
+	Embedded ConsumerProtocol
 	// TopicName looks a topic up; false when it does not exist. Offsets of topics that do not exist are removed.
 	TopicName func(meta.UUID) (string, bool)
 	// Topics is what consumer groups can subscribe to. It is called at each of their heartbeats, on the shards'
@@ -127,7 +126,7 @@ func New(o Options) *Groups {
 	cfg := &settings{
 		initialDelay: o.InitialRebalanceDelay, newMemberWait: o.NewMemberWait,
 		maxSize: o.MaxSize, maxPending: maxPending, metadataMax: o.OffsetMetadataMax,
-		retention: o.OffsetsRetention, subscription: o.Subscription, topicName: o.TopicName, topics: o.Topics,
+		retention: o.OffsetsRetention, embedded: o.Embedded, migration: o.Migration, topicName: o.TopicName, topics: o.Topics,
 		consumer: &consumerSettings{
 			session: o.ConsumerSessionTimeout, interval: o.ConsumerHeartbeatInterval,
 			maxSize: o.ConsumerMaxSize, assignors: o.ConsumerAssignors,

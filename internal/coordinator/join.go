@@ -9,6 +9,10 @@ import (
 // joinGroup decides a JoinGroup (GroupMetadataManager.classicGroupJoinToClassicGroup). newID is the member id to give
 // out if one is needed.
 func (g *group) joinGroup(now time.Time, to token, newID string, r *JoinRequest, out *outcome) {
+	if g.consumers != nil {
+		g.joinConsumers(now, to, newID, r, out)
+		return
+	}
 	refuse := func(id string, err error) { out.reply(to, JoinReply{Err: err, MemberID: id, Generation: -1}) }
 	switch {
 	case !g.hasRoomFor(r.MemberID):

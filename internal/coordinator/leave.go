@@ -6,6 +6,10 @@ import (
 
 // leaveGroup removes members (classicGroupLeaveToClassicGroup). An administrator names static members by instance id.
 func (g *group) leaveGroup(now time.Time, to token, r *LeaveRequest, out *outcome) {
+	if g.consumers != nil {
+		g.leaveConsumers(now, to, r, out)
+		return
+	}
 	results := make([]error, len(r.Members))
 	var gone []string
 	for i, l := range r.Members {

@@ -196,7 +196,7 @@ func (g *group) restartTimers(now time.Time) {
 func (g *group) tick(now time.Time, out *outcome) {
 	if g.consumers != nil {
 		g.consumers.tick(now, out)
-		g.reflectConsumers()
+		g.conclude(now, out)
 		return
 	}
 	for id, p := range g.pending {

@@ -29,6 +29,12 @@ func (s *script) print(r reply) {
 			return
 		}
 		fmt.Fprintf(&s.out, "sync ok %s/%s assignment=%q\n", b.ProtocolType, b.Protocol, b.Assignment)
+	case ConsumerHeartbeatReply:
+		fmt.Fprintf(&s.out, "beat ok member=%s epoch=%d", b.MemberID, b.MemberEpoch)
+		if b.Assignment != nil {
+			fmt.Fprintf(&s.out, " may have [%s]", partitionsText(assignedFrom(b.Assignment)))
+		}
+		s.out.WriteString("\n")
 	case LeaveReply:
 		var results []string
 		for _, err := range b.Members {
@@ -67,6 +73,9 @@ func (s *script) showChange(c *change) {
 }
 
 func (s *script) showGroup(verb string, g meta.GroupRow) {
+	if g.Kind == kindConsumer {
+		verb += "consumer "
+	}
 	fmt.Fprintf(&s.out, "%sgroup %s gen=%d type=%q protocol=%q leader=%q", verb, g.Group, g.Generation, g.ProtocolType, g.Protocol, g.Leader)
 	if !g.EmptySince.IsZero() {
 		fmt.Fprintf(&s.out, " empty-since=%s", g.EmptySince.Sub(s.start))
@@ -75,6 +84,15 @@ func (s *script) showGroup(verb string, g meta.GroupRow) {
 }
 
 func (s *script) showMember(verb string, m meta.MemberRow) {
+	if c := m.Consumer; c != nil {
+		kind := "consumer"
+		if len(m.Protocols) > 0 {
+			kind = "classic"
+		}
+		fmt.Fprintf(&s.out, "%smember %s%s session=%s %s epoch=%d/%d %s [%s]\n", verb, m.MemberID, instance(m.InstanceID), m.SessionTimeout, kind,
+			c.Epoch, c.PreviousEpoch, c.State, partitionsText(assignedFromStored(c.Assigned)))
+		return
+	}
 	fmt.Fprintf(&s.out, "%smember %s%s session=%s assignment=%q\n", verb, m.MemberID, instance(m.InstanceID), m.SessionTimeout, m.Assignment)
 }
 
@@ -101,6 +119,10 @@ func (s *script) showTables() {
 func (s *script) showState() {
 	if s.g == nil {
 		s.out.WriteString("= no group\n")
+		return
+	}
+	if s.g.consumers != nil {
+		s.g.consumers.print(&s.out, s.now)
 		return
 	}
 	fmt.Fprintf(&s.out, "= %s gen=%d", s.g.state, s.g.generation)

@@ -38,6 +38,7 @@ type script struct {
 	g       *group
 	offsets offsets
 	rows    tables
+	view    *TopicView
 	held    *heldDecision
 	hold    bool
 	ids     map[string]int
@@ -114,12 +115,7 @@ func testSettings() *settings {
 	return &settings{
 		initialDelay: 3 * time.Second, newMemberWait: 5 * time.Minute,
 		maxSize: 1 << 30, maxPending: 10, metadataMax: 16, retention: 24 * time.Hour,
-		subscription: func(metadata []byte) ([]string, bool) {
-			if s := string(metadata); s != "?" {
-				return strings.Fields(strings.ReplaceAll(s, "+", " ")), true
-			}
-			return nil, false
-		},
+		embedded: testProtocol,
 		topicName: func(id meta.UUID) (string, bool) {
 			name := strings.TrimRight(string(id[:]), "\x00")
 			return name, !strings.HasPrefix(name, "gone")
@@ -134,10 +130,13 @@ func topicID(name string) (id meta.UUID) {
 
 func newScript() *script {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	return &script{
+	s := &script{
 		cfg: testSettings(), now: start, start: start, offsets: offsets{}, rows: newTables(),
-		ids: map[string]int{}, tokens: []string{""},
+		ids: map[string]int{}, tokens: []string{""}, view: &TopicView{},
 	}
+	s.cfg.topics = func() *TopicView { return s.view }
+	s.cfg.consumer = testConsumerSettings()
+	return s
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -148,6 +147,11 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "settings":
 		s.settings(a)
 		return "ok"
+	case "topics":
+		s.view = parseTopics(d)
+		return "ok"
+	case "beat":
+		s.beat(d, &out)
 	case "join":
 		s.join(a, &out)
 	case "sync":
@@ -211,6 +215,8 @@ func (s *script) settings(a args) {
 	s.cfg.initialDelay = a.dur("initial-delay", s.cfg.initialDelay)
 	s.cfg.maxSize = int(a.num("max-size", int32(s.cfg.maxSize)))
 	s.cfg.retention = a.dur("retention", s.cfg.retention)
+	s.cfg.migration = ParseMigration(a.str("migration"))
+	s.cfg.consumer.maxSize = int(a.num("consumer-max-size", int32(s.cfg.consumer.maxSize)))
 }
 
 func (s *script) join(a args, out *outcome) {
@@ -222,6 +228,9 @@ func (s *script) join(a args, out *outcome) {
 			return
 		}
 		s.g = newGroup("g", s.cfg)
+	}
+	if s.g.consumers != nil && s.g.state == empty {
+		s.g = s.g.becomeClassic()
 	}
 	r := &JoinRequest{
 		Group: "g", MemberID: id, InstanceID: a.opt("instance"), ClientID: a.strOr("client", "c"), ClientHost: "/127.0.0.1",
@@ -416,6 +425,8 @@ var codes = map[error]int{
 	ErrNotCoordinator: 16, ErrNotAvailable: 15, ErrInvalidGroupID: 24, ErrUnknownMember: 25, ErrInvalidSession: 26,
 	ErrRebalancing: 27, ErrIllegalGeneration: 22, ErrInconsistentProtocol: 23, ErrMemberIDRequired: 79,
 	ErrFencedInstance: 82, ErrGroupFull: 81, ErrNonEmptyGroup: 68, ErrGroupNotFound: 69, ErrSubscribed: 86, ErrMetadataTooLarge: 12,
+	ErrVersionOfCommit: 35, ErrInvalidRequest: 42, ErrFencedEpoch: 110, ErrUnreleasedInstance: 111, ErrUnsupportedAssignor: 112,
+	ErrStaleEpoch: 113, ErrInvalidRegex: 128,
 }
 
 func word(err error) string {

@@ -8,6 +8,10 @@ import (
 // syncGroup decides a SyncGroup (classicGroupSyncToClassicGroup). The leader's makes the generation stable once it is
 // stored.
 func (g *group) syncGroup(now time.Time, to token, r *SyncRequest, out *outcome) {
+	if g.consumers != nil {
+		g.syncConsumers(now, to, r, out)
+		return
+	}
 	if err := g.checkSync(r); err != nil {
 		out.reply(to, SyncReply{Err: err})
 		return
@@ -87,6 +91,9 @@ func (g *group) syncReply(m *member) SyncReply {
 
 // heartbeat keeps a member's session (classicGroupHeartbeatToClassicGroup). It changes nothing else.
 func (g *group) heartbeat(now time.Time, r *HeartbeatRequest) error {
+	if g.consumers != nil {
+		return g.heartbeatConsumers(now, r)
+	}
 	if err := g.check(r.MemberID, r.InstanceID); err != nil {
 		return err
 	}
