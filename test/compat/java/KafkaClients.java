@@ -46,6 +46,7 @@ public final class KafkaClients {
         scenarios.run("error-unknown-topic", clients::unknownTopic);
         scenarios.run("error-too-large", clients::tooLarge);
         scenarios.run("error-out-of-range", clients::outOfRange);
+        new GroupsAndTransactions().run(scenarios);
         System.exit(0);
     }
 

@@ -34,6 +34,7 @@ public final class KafkaTools {
         scenarios.run("topics", tools::topics);
         scenarios.run("configs", tools::configs);
         scenarios.run("consumer-groups", tools::consumerGroups);
+        scenarios.run("consumer-protocol", tools::consumerProtocol);
         scenarios.run("get-offsets", tools::getOffsets);
         scenarios.run("delete-records", tools::deleteRecords);
         scenarios.run("log-dirs", tools::logDirs);
@@ -316,6 +317,37 @@ public final class KafkaTools {
         Tool unknown = Tool.run(GROUPS, "", at("--describe", "--group", Scenarios.topic("no-such-group")));
         Scenarios.check(unknown.stdout.contains("GroupIdNotFoundException")
             || unknown.stdout.contains("does not exist"), "unknown group: %s", unknown);
+    }
+
+    /** A group of the consumer protocol (KIP-848), seen by the command that describes groups. */
+    private void consumerProtocol() throws Exception {
+        createTopic("next", 3);
+        produceLines("next", lines("next", 30));
+        String group = Scenarios.topic("next");
+        try (Tool.Running member = Tool.start("VerifiableConsumer", at("--topic", group, "--group-id", group,
+                "--group-protocol", "consumer"))) {
+            TreeSet<Integer> all = new TreeSet<>(List.of(0, 1, 2));
+            Scenarios.until("the member has all partitions", () -> assigned(member).equals(all));
+            described(group + "\\s+Consumer", "its type", "--list", "--type", "consumer");
+            described(group + "\\s.*uniform\\s+Stable\\s+1", "its state", "--describe", "--group", group, "--state");
+            described(group + "\\s.*\\s3\\s+\\d+\\s+" + group + ":0,1,2\\s+\\d+\\s+" + group + ":0,1,2", "its member", "--describe", "--group", group, "--members", "--verbose");
+            Scenarios.until("all is committed", () -> {
+                try {
+                    Tool offsets = Tool.ok(GROUPS, at("--describe", "--group", group, "--offsets"));
+                    return offsets.lines().stream().filter(line -> line.matches(group + "\\s+" + group + "\\s+[012]\\s.*\\s0\\s.*")).count() == 3;
+                } catch (Exception e) {
+                    throw new IllegalStateException(e);
+                }
+            });
+        }
+        described(group + "\\s.*Empty\\s+0", "its state when empty", "--describe", "--group", group, "--state");
+        has(Tool.ok(GROUPS, at("--delete", "--group", group)), "successful");
+    }
+
+    /** One of the lines that the command prints for these arguments must match. */
+    private static void described(String line, String what, String... arguments) throws Exception {
+        Tool tool = Tool.ok(GROUPS, at(arguments));
+        Scenarios.check(Pattern.compile(line).matcher(tool.stdout).find(), "%s: %s", what, tool);
     }
 
     /** The row of the one partition: current offset, log end 20, and the lag between them. */

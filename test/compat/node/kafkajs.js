@@ -5,6 +5,7 @@ import kafkajs from 'kafkajs'
 import snappy from 'kafkajs-snappy'
 import lz4 from 'lz4-napi'
 import { END, Inbox, START, run } from './suite.js'
+import { transactions } from './kafkajs-transactions.js'
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs
 CompressionCodecs[CompressionTypes.Snappy] = snappy
@@ -128,5 +129,7 @@ run({
     } finally {
       await reader.close()
     }
-  }
+  },
+
+  further: { transactions: (client, topic) => transactions(kafka, topic, client.createTopic) }
 })

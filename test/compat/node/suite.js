@@ -6,6 +6,7 @@
 //   join(group, topic)                        a reader with assigned() and commit(record)
 //   isUnknownTopic(e), isTooLarge(e)          by the client's own error type
 //   farAhead(topic)                           what the client does with an offset out of range; must return true
+//   further                                   more scenarios of this client: name to async (client, topic) => …
 //
 // A reader has read(n), which resolves to n records, and close(). Each scenario prints one line,
 // `CASE name PASS|FAIL seconds detail`.
@@ -238,5 +239,6 @@ export async function run (client) {
   await scenario('error-out-of-range', async () => {
     check(await client.farAhead(topic('none')), 'the offset out of range went unnoticed')
   })
+  for (const [name, body] of Object.entries(client.further ?? {})) await scenario(name, () => body(client, topic))
   process.exit(0)
 }

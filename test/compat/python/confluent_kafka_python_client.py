@@ -3,6 +3,7 @@
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import confluent_kafka_groups
 import suite
 
 
@@ -101,4 +102,4 @@ class Member(Reader):
                 raise ck.KafkaException(result.error)
 
 
-suite.run(Client)
+suite.run(Client, confluent_kafka_groups.Scenarios)

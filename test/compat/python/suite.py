@@ -272,7 +272,8 @@ class Suite:
         print(f"CASE {name} {verdict} {time.monotonic() - start:.1f} {detail}", flush=True)
 
 
-def run(client_class):
+def run(client_class, further=None):
+    """further(client, topic).all: more scenarios of this client, (name, body)."""
     suite = Suite(client_class(os.environ["BOOTSTRAP"]), os.environ["PREFIX"])
     suite.scenario("create", suite.create)
     for codec in CODECS:
@@ -281,5 +282,7 @@ def run(client_class):
         suite.scenario(name, getattr(suite, name.replace("-", "_")))
     for name in ("unknown-topic", "too-large", "out-of-range"):
         suite.scenario("error-" + name, getattr(suite, name.replace("-", "_")))
+    for name, body in further(suite.client, suite.topic).all if further else ():
+        suite.scenario(name, body)
     sys.stdout.flush()
     os._exit(0)  # a client's threads must not keep the program alive

@@ -53,8 +53,14 @@ type Member interface {
 	Commit(ctx context.Context, r Record) error
 }
 
+// Further is a scenario of one client only. name gives the full name of one of this run's topics, groups or ids.
+type Further struct {
+	Name string
+	Run  func(ctx context.Context, bootstrap string, name func(string) string) error
+}
+
 // Run runs all scenarios against the broker named by the environment (BOOTSTRAP, PREFIX) and reports each.
-func Run(open func(bootstrap string) Client) {
+func Run(open func(bootstrap string) Client, further ...Further) {
 	r := &run{client: open(os.Getenv("BOOTSTRAP")), prefix: os.Getenv("PREFIX"), sent: map[string][]Record{}}
 	if r.prefix == "" || os.Getenv("BOOTSTRAP") == "" {
 		fmt.Fprintln(os.Stderr, "BOOTSTRAP and PREFIX must be set")
@@ -72,6 +78,9 @@ func Run(open func(bootstrap string) Client) {
 	r.scenario("error-unknown-topic", r.unknownTopic)
 	r.scenario("error-too-large", r.tooLarge)
 	r.scenario("error-out-of-range", r.outOfRange)
+	for _, f := range further {
+		r.scenario(f.Name, func(ctx context.Context) error { return f.Run(ctx, os.Getenv("BOOTSTRAP"), r.topic) })
+	}
 }
 
 var codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
@@ -242,7 +251,7 @@ func (r *run) rebalance(ctx context.Context) error {
 	}
 	defer first.Close()
 	hasAll := func() bool { return slices.Equal(sorted(first.Assigned()), all) }
-	if err := until(ctx, "the only member has all partitions", hasAll); err != nil {
+	if err := Until(ctx, "the only member has all partitions", hasAll); err != nil {
 		return fmt.Errorf("%w: has %v", err, first.Assigned())
 	}
 	second, err := r.client.Join(ctx, group, topic)
@@ -253,12 +262,12 @@ func (r *run) rebalance(ctx context.Context) error {
 		a, b := first.Assigned(), second.Assigned()
 		return len(a) > 0 && len(b) > 0 && slices.Equal(sorted(append(slices.Clone(a), b...)), all)
 	}
-	if err := until(ctx, "two members share the partitions", split); err != nil {
+	if err := Until(ctx, "two members share the partitions", split); err != nil {
 		second.Close()
 		return fmt.Errorf("%w: have %v and %v", err, first.Assigned(), second.Assigned())
 	}
 	second.Close()
-	if err := until(ctx, "the member that stays has all partitions again", hasAll); err != nil {
+	if err := Until(ctx, "the member that stays has all partitions again", hasAll); err != nil {
 		return fmt.Errorf("%w: has %v", err, first.Assigned())
 	}
 	return nil
@@ -338,7 +347,8 @@ func want(what string, err error, is func(error) bool) error {
 	return nil
 }
 
-func until(ctx context.Context, what string, holds func() bool) error {
+// Until asks every 20 ms until it holds or the context ends.
+func Until(ctx context.Context, what string, holds func() bool) error {
 	for !holds() {
 		select {
 		case <-ctx.Done():

@@ -15,7 +15,13 @@ import (
 	"github.com/pgbroker/pgbroker/test/compat/go/suite"
 )
 
-func main() { suite.Run(func(bootstrap string) suite.Client { return client{bootstrap} }) }
+func main() {
+	suite.Run(func(bootstrap string) suite.Client { return client{bootstrap} },
+		suite.Further{Name: "transactions", Run: transactions},
+		suite.Further{Name: "consumer-protocol", Run: consumerProtocol},
+		suite.Further{Name: "consumer-regex", Run: consumerRegex},
+		suite.Further{Name: "consumer-static", Run: consumerStatic})
+}
 
 type client struct{ bootstrap string }
 
