@@ -1,7 +1,7 @@
 package broker
 
 // DescribeCluster (key 60), versions 0 to 2 (KIP-700). v1 endpoint type (KIP-919) · v2 fenced brokers (KIP-1073).
-// Left out: authorized operations are not given (no ACLs yet). The controller is the broker that answers: each one may
+// Left out: ACLs; every operation is authorized. The controller is the broker that answers: each one may
 // change metadata.
 
 import (
@@ -30,6 +30,9 @@ func (b *Broker) handleDescribeCluster(_ context.Context, r *wire.Request, done 
 		return
 	}
 	resp.ControllerID = b.nodeID
+	if req.IncludeClusterAuthorizedOperations {
+		resp.ClusterAuthorizedOperations = clusterOperations
+	}
 	for _, n := range cat.brokers {
 		e, live := b.endpointOf(n, r.Conn.Listener())
 		if !live && req.IncludeFencedBrokers && n.State == meta.BrokerFenced {

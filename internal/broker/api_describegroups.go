@@ -2,7 +2,7 @@ package broker
 
 // DescribeGroups (key 15), versions 0 to 6. v3 authorized operations (KIP-430) · v4 instance ids (KIP-345) · v5
 // flexible · v6 GROUP_ID_NOT_FOUND with a message for a group that does not exist (KIP-1043); before, it is Dead.
-// Left out: authorized operations are not given (no ACLs yet).
+// Left out: ACLs; every operation is authorized.
 
 import (
 	"context"
@@ -23,7 +23,11 @@ func (b *Broker) handleDescribeGroups(_ context.Context, r *wire.Request, done w
 				if err != nil {
 					groups[i] = coordinator.GroupDescription{Err: err, Group: groups[i].Group}
 				}
-				resp.Groups = append(resp.Groups, describedGroup(&groups[i], req.Version))
+				row := describedGroup(&groups[i], req.Version)
+				if req.IncludeAuthorizedOperations && row.ErrorCode == 0 {
+					row.AuthorizedOperations = groupOperations
+				}
+				resp.Groups = append(resp.Groups, row)
 			}
 			done(wire.Response{Msg: resp}, nil)
 		})

@@ -1,8 +1,8 @@
 package broker
 
-// FindCoordinator (key 10), versions 0 to 5. v1 key type · v3 flexible · v4 several keys (KIP-699) · v5
-// TRANSACTION_ABORTABLE.
-// Left out: share groups (v6, INVALID_REQUEST).
+// FindCoordinator (key 10), versions 0 to 6. v1 key type · v3 flexible · v4 several keys (KIP-699) · v5
+// TRANSACTION_ABORTABLE · v6 keys of share groups (KIP-932).
+// Left out: share groups. Their key type is INVALID_REQUEST in every version, as an unknown one is.
 
 import (
 	"context"

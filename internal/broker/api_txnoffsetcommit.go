@@ -1,7 +1,7 @@
 package broker
 
-// TxnOffsetCommit (key 28), versions 0 to 5. v2 leader epoch · v3 member, generation, instance (KIP-447), flexible · v4
-// TRANSACTION_ABORTABLE · v5 no AddOffsetsToTxn before (KIP-890).
+// TxnOffsetCommit (key 28), versions 0 to 6. v2 leader epoch · v3 member, generation, instance (KIP-447), flexible · v4
+// TRANSACTION_ABORTABLE · v5 no AddOffsetsToTxn before (KIP-890) · v6 topic ids.
 
 import (
 	"context"
@@ -23,18 +23,18 @@ func (b *Broker) handleTxnOffsetCommit(_ context.Context, r *wire.Request, done 
 	for i := range req.Topics {
 		rt, out := &req.Topics[i], &resp.Topics[i]
 		out.Default()
-		out.Topic = rt.Topic
+		out.Topic, out.TopicID = rt.Topic, rt.TopicID
 		out.Partitions = make([]kmsg.TxnOffsetCommitResponseTopicPartition, len(rt.Partitions))
-		t, known := cat.topicByName(rt.Topic)
+		t, err := findTopic(cat, req.Version >= 6, rt.Topic, rt.TopicID)
 		for j := range rt.Partitions {
 			asked, row := &rt.Partitions[j], &out.Partitions[j]
 			row.Default()
 			row.Partition = asked.Partition
-			ok := known
-			if known {
-				_, ok = t.partition(asked.Partition)
+			if err != nil {
+				row.ErrorCode = codeOf(err)
+				continue
 			}
-			if !ok {
+			if _, ok := t.partition(asked.Partition); !ok {
 				row.ErrorCode = codeOf(errUnknownTopic)
 				continue
 			}

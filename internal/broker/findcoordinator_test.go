@@ -21,7 +21,7 @@ func findCoordinator(keyType int8, keys ...string) *kmsg.FindCoordinatorRequest 
 // group is answered, as Kafka does; versions 1 to 3 say "NONE" on success.
 func TestFindCoordinator(t *testing.T) {
 	b := newTestBroker(t)
-	for version := int16(0); version <= 5; version++ {
+	for version := int16(0); version <= 6; version++ {
 		for keyType, want := range map[int8]*kerr.Error{0: nil, 1: nil, 2: kerr.InvalidRequest, 9: kerr.InvalidRequest, -1: kerr.InvalidRequest} {
 			if version == 0 && keyType != 0 {
 				continue // it knows groups only
