@@ -10,11 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 )
-
-type commandTag = pgconn.CommandTag
 
 // TermStepAfterFork is how far a term jumps when its row was last confirmed in an older history: the terms that were
 // given out and forgotten there stay unused.
