@@ -95,7 +95,15 @@ func storm(t *testing.T, s *shell, seed uint64, relaxed bool) {
 	running.Wait()
 	if relaxed {
 		time.Sleep(20 * time.Second)
-		if rows, shards := s.groups.Unsettled(); rows+shards > 0 {
+		rows, shards := s.groups.Unsettled()
+		for range 20 { // members that end with their clients are changes, too, until a renewal has seen them
+			if rows+shards == 0 {
+				break
+			}
+			time.Sleep(time.Second)
+			rows, shards = s.groups.Unsettled()
+		}
+		if rows+shards > 0 {
 			t.Errorf("%d rows of an idle store are never settled, %d shards never whole", rows, shards)
 		}
 		if crashes == 0 {
