@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/pgbroker/pgbroker/internal/config"
@@ -163,14 +162,11 @@ func (b *Broker) openWon(next *catalog, won []meta.Partition, known map[partitio
 	return nil
 }
 
-// createParallel is how many logs are made at once: they wait for fsyncs, which the file system joins.
-const createParallel = 16
-
 // openLogs finds or makes the logs of rows; nil where that cannot be, and the partition is offline.
 func (b *Broker) openLogs(next *catalog, won []meta.Partition, known map[partitionKey]bool) []*segstore.Log {
 	logs := make([]*segstore.Log, len(won))
-	var making sync.WaitGroup
-	slots := make(chan struct{}, createParallel)
+	var fresh []segstore.NewLog
+	var places []int // of fresh in won
 	for i, row := range won {
 		t := next.byID[row.TopicID]
 		log, ok := b.segments.Get(row.TopicID, row.Partition)
@@ -182,20 +178,19 @@ func (b *Broker) openLogs(next *catalog, won []meta.Partition, known map[partiti
 			b.log.Error("the directory of a partition is gone; it stays offline", "topic", t.name, "partition", row.Partition)
 			t.partitions[row.Partition].end(errOffline)
 		default:
-			slots <- struct{}{}
-			making.Go(func() {
-				defer func() { <-slots }()
-				made, err := b.segments.Create(row.TopicID, t.name, row.Partition, logConfig(t.effective))
-				if err != nil {
-					b.log.Error("the log of a partition could not be created; it stays offline", "topic", t.name, "partition", row.Partition, "err", err)
-					t.partitions[row.Partition].end(errors.Join(errOffline, err))
-					return
-				}
-				logs[i] = made
-			})
+			fresh = append(fresh, segstore.NewLog{ID: row.TopicID, Topic: t.name, Partition: row.Partition, Config: logConfig(t.effective)})
+			places = append(places, i)
 		}
 	}
-	making.Wait()
+	made, errs := b.segments.CreateAll(fresh)
+	for n, i := range places {
+		logs[i] = made[n]
+		if errs[n] != nil {
+			t := next.byID[won[i].TopicID]
+			b.log.Error("the log of a partition could not be created; it stays offline", "topic", t.name, "partition", won[i].Partition, "err", errs[n])
+			t.partitions[won[i].Partition].end(errors.Join(errOffline, errs[n]))
+		}
+	}
 	return logs
 }
 

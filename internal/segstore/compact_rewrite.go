@@ -130,7 +130,7 @@ func (w *replacement) seal(aborted []abortedTxn) error {
 		}
 	}
 	if !synced { // the snapshot behind it is what the last old segment was still owed
-		err := syncFile(fsys, segmentFile(w.log.dir, end, snapshotSuffix))
+		err := vfs.SyncFile(fsys, segmentFile(w.log.dir, end, snapshotSuffix))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -101,20 +101,20 @@ func (f *flusher) flush(l *Log) {
 	}
 }
 
-// eachLog runs do for all logs, at most n at once, and gives the first error.
-func eachLog(logs []*Log, n int, do func(*Log) error) error {
-	if len(logs) == 1 {
-		return do(logs[0])
+// inParallel runs do for 0 to n-1, so many at once, and gives the first error.
+func inParallel(n, atOnce int, do func(i int) error) error {
+	if n == 1 {
+		return do(0)
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var first error
-	slots := make(chan struct{}, n)
-	for _, l := range logs {
+	slots := make(chan struct{}, atOnce)
+	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if err := do(l); err != nil {
+			if err := do(i); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				if first == nil {

@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
 
 // discard is a path to remove later; files are handles that readers may still use.
@@ -63,89 +59,6 @@ func (s *Store) checkpoint(ctx context.Context) error {
 		l.rest()
 	}
 	return s.writeCheckpoints()
-}
-
-// secure syncs the log to its end, the indexes and snapshots of sealed
-// segments, and the terms; then the recovery point may move there.
-func (l *Log) secure() error {
-	if err := l.flush(); err != nil {
-		return err
-	}
-	l.tidyMu.Lock()
-	defer l.tidyMu.Unlock()
-	l.pos.Lock()
-	if err := l.usableLocked(); err != nil { // deleted meanwhile: its name may be another log's by now
-		l.pos.Unlock()
-		return err
-	}
-	point, segs, t, termsDirty := l.durable, l.segments, l.terms.truncateEnd(l.end), l.termsDirty
-	l.termsDirty = false
-	l.pos.Unlock()
-	err := l.syncSealed(segs)
-	if err == nil && termsDirty {
-		err = vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), encodeTerms(t))
-	}
-	if err != nil {
-		l.pos.Lock()
-		l.termsDirty = l.termsDirty || termsDirty
-		l.pos.Unlock()
-		return err
-	}
-	l.setPoint(point)
-	return nil
-}
-
-// syncSealed makes the index files of sealed segments durable. The caller holds
-// tidyMu.
-func (l *Log) syncSealed(segs []*segment) error {
-	names, err := l.saveRolled(true)
-	if err != nil {
-		return err
-	}
-	for i, seg := range segs[:len(segs)-1] {
-		seg.mu.RLock()
-		done, sealed, aborted := seg.synced, seg.sealed, seg.hasAborted
-		seg.mu.RUnlock()
-		if done {
-			continue
-		}
-		if !sealed { // recovery found the disk full
-			if err := seg.save(l.store.fs, true); err != nil {
-				return err
-			}
-			seg.seal()
-		}
-		files := []string{segmentFile(l.dir, seg.base, indexSuffix), segmentFile(l.dir, seg.base, timeSuffix),
-			segmentFile(l.dir, segs[i+1].base, snapshotSuffix)}
-		if aborted {
-			files = append(files, segmentFile(l.dir, seg.base, abortedSuffix))
-		}
-		for _, path := range files {
-			err := syncFile(l.store.fs, path)
-			if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(path, snapshotSuffix) {
-				continue // an older one will do
-			}
-			if err != nil {
-				return err
-			}
-		}
-		seg.mu.Lock()
-		seg.synced = true
-		seg.mu.Unlock()
-		names = true
-	}
-	if names {
-		return l.store.fs.SyncDir(l.dir)
-	}
-	return nil
-}
-
-func syncFile(fsys vfs.FS, path string) error {
-	f, err := fsys.OpenReadWrite(path, false)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // rest gives the active segment's handle back if nothing was appended since

@@ -5,74 +5,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"strconv"
-
-	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
-
-// Create makes the directory and its partition.metadata durable and returns
-// the empty log. ErrExists if the log or a directory of its name is there.
-func (s *Store) Create(id TopicID, topic string, partition int32, cfg LogConfig) (*Log, error) {
-	name := partitionName{topic, partition}
-	key := logKey{id, partition}
-	s.mu.Lock()
-	switch {
-	case s.closed:
-		s.mu.Unlock()
-		return nil, fmt.Errorf("create %s-%d: %w", topic, partition, ErrClosed)
-	case s.names[name] || s.logs[key] != nil:
-		s.mu.Unlock()
-		return nil, fmt.Errorf("create %s-%d: %w", topic, partition, ErrExists)
-	}
-	s.names[name] = true
-	s.mu.Unlock()
-	l, err := s.create(id, name, cfg)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		delete(s.names, name)
-		return nil, fmt.Errorf("create %s-%d: %w", topic, partition, err)
-	}
-	s.logs[key] = l
-	return l, nil
-}
-
-func (s *Store) create(id TopicID, name partitionName, cfg LogConfig) (*Log, error) {
-	if err := s.dropClean(); err != nil {
-		return nil, storageError(err)
-	}
-	if err := s.forgetStale(name); err != nil {
-		return nil, storageError(err)
-	}
-	l := s.newLog(id, name, cfg)
-	err := s.fs.Mkdir(l.dir, 0o755)
-	if errors.Is(err, fs.ErrExist) {
-		return nil, ErrExists
-	} else if err != nil {
-		return nil, storageError(err)
-	}
-	seg := newSegment(l.dir, 0, s.now(), cfg.SegmentJitter)
-	err = func() error {
-		f, err := l.createSegment(seg)
-		if err != nil {
-			return err
-		}
-		s.handles.adopt(&seg.file, f)
-		s.handles.release(&seg.file)
-		if err := vfs.WriteFileAtomic(s.fs, filepath.Join(l.dir, partitionFile), encodePartitionMetadata(id)); err != nil {
-			return err
-		}
-		return s.fs.SyncDir(s.dir)
-	}()
-	if err != nil {
-		s.handles.drop(&seg.file)
-		return nil, storageError(errors.Join(err, s.fs.RemoveAll(l.dir)))
-	}
-	l.segments = []*segment{seg}
-	return l, nil
-}
 
 // storageError makes a full disk ErrFull and every other fault ErrStorage.
 func storageError(err error) error {

@@ -81,12 +81,12 @@ func (r *recovery) reindex(seg *segment) error {
 	return nil
 }
 
-// saveIndexes writes a scanned segment's indexes durably.
+// saveIndexes writes a scanned segment's indexes.
 func (r *recovery) saveIndexes(seg *segment) error {
 	if err := r.dropAborted(seg); err != nil {
 		return err
 	}
-	return seg.save(r.log.store.fs, true)
+	return seg.save(r.files.Write)
 }
 
 // dropAborted removes a .txnindex of an earlier life if there is none now.
@@ -272,5 +272,5 @@ func (r *recovery) saveSnapshot(offset int64) error {
 	if !slices.Contains(r.snapshots, offset) {
 		r.snapshots = append(r.snapshots, offset)
 	}
-	return vfs.WriteFileAtomic(r.log.store.fs, path, encodeSnapshot(r.producers.byID))
+	return r.files.Write(path, encodeSnapshot(r.producers.byID))
 }

@@ -42,16 +42,17 @@ func (s *Store) Recover(ctx context.Context, config func(topic string, id TopicI
 	}
 	var mu sync.Mutex
 	done := Progress{Total: len(found)}
-	err = eachLog(found, threads, func(l *Log) error {
+	read := make([]*recovery, len(found))
+	err = inParallel(len(found), threads, func(i int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if seededbug.On(seededbug.ServeBeforeRecovery) {
-			l.loadLater()
-		} else if err := l.load(); err != nil {
-			l.segments = []*segment{newSegment(l.dir, 0, s.now(), 0)}
-			l.fail(err)
-			l.tell()
+			found[i].loadLater()
+		} else if r, err := found[i].read(); err != nil {
+			found[i].failLoading(err)
+		} else {
+			read[i] = r
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -64,6 +65,7 @@ func (s *Store) Recover(ctx context.Context, config func(topic string, id TopicI
 	if err != nil {
 		return fmt.Errorf("recover %s: %w", s.dir, err)
 	}
+	s.syncRead(read)
 	s.forgetMissing()
 	if err := s.dropClean(); err != nil {
 		return fmt.Errorf("recover %s: %w", s.dir, err)
@@ -78,6 +80,26 @@ func (s *Store) Recover(ctx context.Context, config func(topic string, id TopicI
 	}
 	s.ready = true
 	return nil
+}
+
+// syncRead makes durable what recovery kept and takes the logs into use; nil is passed over.
+func (s *Store) syncRead(read []*recovery) {
+	changed := 0
+	for _, r := range read {
+		if r != nil && len(r.unsynced) > 0 {
+			changed++
+		}
+	}
+	s.writeBack(changed)
+	_ = inParallel(len(read), closeParallel, func(i int) error {
+		if read[i] == nil {
+			return nil
+		}
+		if err := read[i].log.take(read[i]); err != nil {
+			read[i].log.failLoading(err)
+		}
+		return nil
+	})
 }
 
 // findLogs lists the log directories and has those of deleted logs removed.
@@ -176,8 +198,16 @@ func (s *Store) forgetMissing() {
 	maps.DeleteFunc(s.cleaned, gone)
 }
 
-// load opens one log; nobody else uses it yet.
-func (l *Log) load() error {
+// failLoading keeps a log that could not be opened, as failed.
+func (l *Log) failLoading(err error) {
+	l.segments = []*segment{newSegment(l.dir, 0, l.store.now(), 0)}
+	l.fail(err)
+	l.tell()
+}
+
+// read finds out what a log holds, and mends it; nothing is durable yet. Nobody
+// else uses the log.
+func (l *Log) read() (*recovery, error) {
 	s := l.store
 	s.fileMu.Lock()
 	point, known := s.points[l.name()]
@@ -186,8 +216,17 @@ func (l *Log) load() error {
 	if seededbug.On(seededbug.CutBelowRecoveryPoint) {
 		point = 0
 	}
-	r := recovery{log: l, point: point, start: start, cleaned: cleaned, clean: s.cleanOK && known}
+	r := l.newRecovery(point, start)
+	r.cleaned, r.clean = cleaned, s.cleanOK && known
 	if err := r.run(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// take makes durable what was read and opens the log with it.
+func (l *Log) take(r *recovery) error {
+	if err := r.sync(); err != nil {
 		return err
 	}
 	l.producers, l.terms, l.segments = r.producers, r.terms, r.segments

@@ -36,6 +36,15 @@ type recovery struct {
 	restarted bool   // nothing is left of what was there
 	unsaved   bool   // the disk is full: indexes or terms are in memory only
 	changed   bool   // something was scanned, cut or made anew and is to be synced
+
+	files    *vfs.Pending // written, to be made durable by sync
+	unsynced []*segment   // whose records are to be
+	unsealed []*segment   // whose indexes are among files
+}
+
+// newRecovery of a log reads it by run or restart; what it did is durable after sync.
+func (l *Log) newRecovery(point, start int64) *recovery {
+	return &recovery{log: l, point: point, start: start, files: vfs.NewPending(l.store.fs)}
 }
 
 func (r *recovery) run() error {
@@ -200,7 +209,9 @@ func (r *recovery) cut(i int, good, size int64) error {
 func (r *recovery) remove(seg *segment) error {
 	r.log.store.handles.drop(&seg.file)
 	for _, suffix := range [...]string{indexSuffix, timeSuffix, abortedSuffix, snapshotSuffix, logSuffix} {
-		err := r.log.store.fs.Remove(segmentFile(r.log.dir, seg.base, suffix))
+		path := segmentFile(r.log.dir, seg.base, suffix)
+		r.files.Forget(path)
+		err := r.log.store.fs.Remove(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -236,18 +247,16 @@ func (r *recovery) restart(offset int64) error {
 	return r.settle()
 }
 
-// settle makes durable what recovery kept: records and indexes of the
-// segments it scanned, the terms, the names; and removes snapshots that are
-// beyond the end or belong to no segment.
+// settle writes what belongs to what recovery kept, the indexes of the segments
+// it scanned and the terms, removes snapshots that are beyond the end or belong
+// to no segment, and lists what sync has to do.
 func (r *recovery) settle() error {
 	l := r.log
 	for i, seg := range r.segments {
 		if seg.sealed || !r.changed {
 			continue
 		}
-		if err := l.syncLogFile(seg); err != nil {
-			return err
-		}
+		r.unsynced = append(r.unsynced, seg)
 		if i == len(r.segments)-1 {
 			if err := r.dropAborted(seg); err != nil {
 				return err
@@ -262,8 +271,7 @@ func (r *recovery) settle() error {
 		case err != nil:
 			return err
 		default:
-			seg.seal()
-			seg.synced = true
+			r.unsealed = append(r.unsealed, seg)
 		}
 	}
 	for i, off := range r.snapshots {
@@ -272,23 +280,47 @@ func (r *recovery) settle() error {
 		if newest || isBase {
 			continue
 		}
-		err := l.store.fs.Remove(segmentFile(l.dir, off, snapshotSuffix))
+		path := segmentFile(l.dir, off, snapshotSuffix)
+		r.files.Forget(path)
+		err := l.store.fs.Remove(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		r.changed = true
 	}
 	if data := encodeTerms(r.terms); !bytes.Equal(data, r.termsRead) {
-		err := vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), data)
+		err := r.files.Replace(filepath.Join(l.dir, termFile), data)
 		if err != nil && !isFull(err) {
 			return err
 		}
 		r.unsaved = r.unsaved || err != nil
 	}
 	if r.changed {
-		return l.store.fs.SyncDir(l.dir)
+		r.files.AddDir(l.dir)
 	}
 	return nil
+}
+
+// sync makes durable what recovery kept: records, indexes, terms and names. On
+// a full disk indexes and terms may stay in memory.
+func (r *recovery) sync() error {
+	for _, seg := range r.unsynced {
+		if err := r.log.syncLogFile(seg); err != nil {
+			return err
+		}
+	}
+	switch err := r.files.SyncFiles(); {
+	case isFull(err):
+		r.unsaved = true
+	case err != nil:
+		return err
+	default:
+		for _, seg := range r.unsealed {
+			seg.seal()
+			seg.synced = true
+		}
+	}
+	return r.files.SyncNames()
 }
 
 func (l *Log) syncLogFile(seg *segment) error {

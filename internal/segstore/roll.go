@@ -167,7 +167,7 @@ func (l *Log) saveNow() {
 	if l.writable() != nil {
 		return
 	}
-	if _, err := l.saveRolled(false); err != nil {
+	if err := l.saveRolled(); err != nil {
 		l.store.faults.note("save indexes", l, err)
 	}
 }
@@ -200,28 +200,27 @@ func (l *Log) prepare() error {
 }
 
 // saveRolled writes indexes and snapshots of the segments that rolls have left
-// unsaved, the oldest first; with sync they are durable, but for their names.
-// The caller holds tidyMu.
-func (l *Log) saveRolled(sync bool) (saved bool, err error) {
+// unsaved, the oldest first; nothing is durable. The caller holds tidyMu.
+func (l *Log) saveRolled() error {
+	write := func(path string, data []byte) error { return l.store.fs.WriteFile(path, data, 0o644) }
 	segs := l.list()
 	first := len(segs) - 1
 	for first > 0 && !segs[first-1].isSealed() {
 		first--
 	}
-	if saved, err = segs[first].saveSnapshot(l.store.fs, sync); err != nil {
-		return saved, err
+	if err := segs[first].saveSnapshot(write); err != nil {
+		return err
 	}
 	for i := first; i < len(segs)-1; i++ {
-		saved = true
-		if _, err := segs[i+1].saveSnapshot(l.store.fs, sync); err != nil {
-			return saved, err
+		if err := segs[i+1].saveSnapshot(write); err != nil {
+			return err
 		}
-		if err := segs[i].save(l.store.fs, sync); err != nil {
-			return saved, err
+		if err := segs[i].save(write); err != nil {
+			return err
 		}
 		segs[i].seal()
 	}
-	return saved, nil
+	return nil
 }
 
 // written is up to where the kernel was asked to write a log.

@@ -10,9 +10,9 @@ import (
 func (l *Log) loadLater() {
 	l.segments = []*segment{newSegment(l.dir, 0, l.store.now(), 0)}
 	time.AfterFunc(seededbug.Late, func() {
-		r := recovery{log: l}
+		r := l.newRecovery(0, 0)
 		term := l.LastTerm()
-		_ = l.rebuild(func() error { return l.adoptLocked(&r, r.run) })
+		_ = l.rebuild(func() error { return l.adoptLocked(r, r.run) })
 		_, _ = l.BeginTerm(term)
 		l.tell()
 	})

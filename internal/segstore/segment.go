@@ -178,49 +178,42 @@ func (s *segment) abortedIn(fsys vfs.FS) ([]abortedTxn, error) {
 	return decodeAborted(data, s.base)
 }
 
-// save writes the in-memory indexes to their files; with sync they are
-// durable, except for the names in the directory.
-func (s *segment) save(fsys vfs.FS, sync bool) error {
+// save writes the in-memory indexes to their files; nothing is durable.
+func (s *segment) save(write fileWriter) error {
 	s.mu.Lock()
 	s.times = s.times.add(s.maxTimestamp, s.maxOffset-s.base)
 	index, times, aborted := s.index, s.times, s.aborted
 	s.mu.Unlock()
-	write := func(suffix string, data []byte) error { return writeFile(fsys, s.stem+suffix, data, sync) }
-	if err := write(indexSuffix, index); err != nil {
+	if err := write(s.stem+indexSuffix, index); err != nil {
 		return err
 	}
-	if err := write(timeSuffix, times); err != nil {
+	if err := write(s.stem+timeSuffix, times); err != nil {
 		return err
 	}
 	if len(aborted) > 0 {
-		return write(abortedSuffix, encodeAborted(aborted))
+		return write(s.stem+abortedSuffix, encodeAborted(aborted))
 	}
 	return nil
 }
 
+// fileWriter writes a whole file.
+type fileWriter func(path string, data []byte) error
+
 // saveSnapshot writes the producer snapshot before the segment, if that was left to do.
-func (s *segment) saveSnapshot(fsys vfs.FS, sync bool) (saved bool, err error) {
+func (s *segment) saveSnapshot(write fileWriter) error {
 	s.mu.RLock()
 	data := s.snapshot
 	s.mu.RUnlock()
 	if data == nil {
-		return false, nil
+		return nil
 	}
-	if err := writeFile(fsys, s.stem+snapshotSuffix, data, sync); err != nil {
-		return false, err
+	if err := write(s.stem+snapshotSuffix, data); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	s.snapshot = nil
 	s.mu.Unlock()
-	return true, nil
-}
-
-// writeFile writes a whole file; with sync its bytes are durable, but not its name.
-func writeFile(fsys vfs.FS, path string, data []byte, sync bool) error {
-	if sync {
-		return vfs.WriteFileSynced(fsys, path, data)
-	}
-	return fsys.WriteFile(path, data, 0o644)
+	return nil
 }
 
 func (s *segment) isSealed() bool {

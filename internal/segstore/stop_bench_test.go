@@ -18,11 +18,8 @@ func BenchmarkCloseTouched(b *testing.B) {
 			b.Fatal(err)
 		}
 		s.ready = true
-		for i := range logs {
-			l, err := s.Create(TopicID{1}, "bench", int32(i), testConfig())
-			if err != nil {
-				b.Fatal(err)
-			}
+		made, _ := s.CreateAll(manyNew(logs, testConfig()))
+		for _, l := range made {
 			if _, err := l.BeginTerm(1); err != nil {
 				b.Fatal(err)
 			}

@@ -149,7 +149,9 @@ func (s *Store) Logs() []*Log {
 // FlushAll syncs every log to its end (both durabilities). The first error is
 // returned after all were tried.
 func (s *Store) FlushAll() error {
-	return eachLog(s.Logs(), flushParallel, func(l *Log) error {
+	logs := s.Logs()
+	return inParallel(len(logs), flushParallel, func(i int) error {
+		l := logs[i]
 		if err := l.flush(); err != nil && !errors.Is(err, ErrClosed) {
 			return l.wrap("flush", err)
 		}
@@ -185,7 +187,7 @@ func (s *Store) Close(clean bool, incarnation int64) error {
 	s.mu.Unlock()
 	s.stop()
 	s.running.Wait()
-	err := eachLog(s.Logs(), closeParallel, (*Log).shut)
+	err := s.shutAll(s.Logs())
 	if err2 := s.finish(ready, clean && err == nil, incarnation); err == nil {
 		err = err2
 	}
@@ -207,53 +209,4 @@ func (s *Store) finish(ready, clean bool, incarnation int64) error {
 		return err
 	}
 	return vfs.WriteFileAtomic(s.fs, filepath.Join(s.dir, cleanFile), encodeClean(incarnation))
-}
-
-// shut makes all of a log durable, indexes and snapshot too, and closes it.
-func (l *Log) shut() error {
-	l.mu.Lock()
-	l.pos.Lock()
-	l.closing = true // no append from here on
-	l.pos.Unlock()
-	l.mu.Unlock()
-	err := l.secure()
-	if err == nil {
-		err = l.saveEnd()
-	}
-	if errors.Is(err, ErrClosed) { // deleted meanwhile
-		return nil
-	}
-	l.mu.Lock()
-	if l.spare != nil {
-		err = errors.Join(err, removeIfThere(l.store.fs, l.spare.file.path))
-	}
-	l.closeLocked()
-	l.mu.Unlock()
-	l.tell()
-	if err != nil {
-		return l.wrap("close", err)
-	}
-	return nil
-}
-
-// saveEnd writes what a clean start reads instead of scanning the active
-// segment. Nothing is appended any more.
-func (l *Log) saveEnd() error {
-	l.tidyMu.Lock()
-	defer l.tidyMu.Unlock()
-	if err := l.usable(); err != nil {
-		return err
-	}
-	active := l.segments[len(l.segments)-1]
-	if l.saved == (savedEnd{active.base, l.end}) {
-		return nil // as it was found
-	}
-	if err := active.save(l.store.fs, true); err != nil {
-		return storageError(err)
-	}
-	snapshot := encodeSnapshot(l.producers.byID)
-	if err := vfs.WriteFileAtomic(l.store.fs, segmentFile(l.dir, l.end, snapshotSuffix), snapshot); err != nil {
-		return storageError(err)
-	}
-	return nil
 }

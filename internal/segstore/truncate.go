@@ -3,10 +3,7 @@ package segstore
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
-
-	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
 
 // TruncateTo cuts the log to end at offset, durably; an offset inside a batch
@@ -77,31 +74,22 @@ func (l *Log) cutLocked(offset int64) error {
 	if err := l.lowerPoint(seg.base, o.Start); err != nil {
 		return l.fail(err)
 	}
-	r := recovery{log: l, start: o.Start, point: seg.base, segments: l.segments}
+	r := l.newRecovery(seg.base, o.Start)
+	r.segments = l.segments
 	if err := r.shorten(keep, pos); err != nil {
 		return l.fail(err)
 	}
-	r = recovery{log: l, start: o.Start, point: seg.base}
-	return l.adoptLocked(&r, r.run)
-}
-
-// secureBelow makes durable what reading the log anew takes over unread, as it
-// does below a recovery point: the terms, and the indexes of the sealed ones
-// among the first keep segments. The caller holds tidyMu.
-func (l *Log) secureBelow(keep int) error {
-	if err := l.syncSealed(l.segments[:keep]); err != nil {
-		return err
-	}
-	t := l.terms.truncateEnd(l.end) // all: a power cut may come before anything is cut
-	return vfs.WriteFileAtomic(l.store.fs, filepath.Join(l.dir, termFile), encodeTerms(t))
+	r = l.newRecovery(seg.base, o.Start)
+	return l.adoptLocked(r, r.run)
 }
 
 func (l *Log) restartLocked(offset int64) error {
 	if err := l.lowerPoint(offset, offset); err != nil {
 		return l.fail(err)
 	}
-	r := recovery{log: l, segments: slices.Concat(l.retiring, l.segments)}
-	return l.adoptLocked(&r, func() error { return r.restart(offset) })
+	r := l.newRecovery(0, 0)
+	r.segments = slices.Concat(l.retiring, l.segments)
+	return l.adoptLocked(r, func() error { return r.restart(offset) })
 }
 
 // lowerPoint makes the recovery point and the start durable before anything
@@ -156,6 +144,9 @@ func (l *Log) adoptLocked(r *recovery, read func() error) error {
 		l.store.handles.release(&seg.file)
 	}
 	if err := read(); err != nil {
+		return l.fail(err)
+	}
+	if err := r.sync(); err != nil {
 		return l.fail(err)
 	}
 	l.pos.Lock()

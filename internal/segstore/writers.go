@@ -35,7 +35,9 @@ func (w *writers) admit(l *Log) {
 	w.turn.Lock()
 	defer w.turn.Unlock()
 	// A failed flush fails its own log and no other.
-	_ = eachLog(w.oldest(true), flushParallel, func(l *Log) error {
+	oldest := w.oldest(true)
+	_ = inParallel(len(oldest), flushParallel, func(i int) error {
+		l := oldest[i]
 		err := l.flush()
 		l.mu.Lock()
 		defer l.mu.Unlock()

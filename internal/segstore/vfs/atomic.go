@@ -26,6 +26,10 @@ func WriteFileAtomic(fsys FS, path string, data []byte) error {
 // WriteFileSynced writes a whole file and fsyncs it. Its name is durable only
 // after a SyncDir of its directory.
 func WriteFileSynced(fsys FS, path string, data []byte) error {
+	return writeFile(fsys, path, data, true)
+}
+
+func writeFile(fsys FS, path string, data []byte, sync bool) error {
 	f, err := fsys.OpenReadWrite(path, true)
 	if err != nil {
 		return err
@@ -36,6 +40,9 @@ func WriteFileSynced(fsys FS, path string, data []byte) error {
 		}
 		if _, err := f.WriteAt(data, 0); err != nil {
 			return err
+		}
+		if !sync {
+			return nil
 		}
 		return f.Sync()
 	}()

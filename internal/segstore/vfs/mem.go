@@ -327,6 +327,9 @@ func (m *Mem) SyncDir(path string) error {
 	return nil
 }
 
+// WriteBackAll does nothing: a crash copy may lose all that is not synced.
+func (m *Mem) WriteBackAll(string) {}
+
 // Lock takes an exclusive lock; a CrashCopy holds none.
 func (m *Mem) Lock(path string) (io.Closer, error) {
 	f, err := m.OpenReadWrite(path, true)

@@ -73,6 +73,9 @@ func (OS) SyncDir(path string) error {
 	return err
 }
 
+// WriteBackAll is syncfs on Linux and nothing elsewhere.
+func (OS) WriteBackAll(path string) { writeBackAllOS(path) }
+
 // Lock takes an exclusive lock that ends with the process.
 func (OS) Lock(path string) (io.Closer, error) { return lockOS(path) }
 

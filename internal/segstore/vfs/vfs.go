@@ -49,6 +49,11 @@ type FS interface {
 	RemoveAll(path string) error
 	// SyncDir makes the names in a directory durable.
 	SyncDir(path string) error
+	// WriteBackAll has everything written that is dirty on the file system which
+	// holds path, names too, and waits for it. It promises nothing: what is to be
+	// durable is synced afterwards, which then takes little time, and where the
+	// errors show.
+	WriteBackAll(path string)
 	// Lock takes an exclusive lock that ends with the process; ErrLocked if another holds it.
 	Lock(path string) (io.Closer, error)
 	// Usage is the file system that holds path, in bytes: what may be used by a
