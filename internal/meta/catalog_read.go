@@ -12,7 +12,7 @@ import (
 )
 
 // sqlCatalog reads everything in one statement, so from one snapshot, unless the catalog still has version $1 (-1 reads
-// always): then it returns nothing and scans nothing. Rows of five tables share the columns; kind says which.
+// always): then it returns nothing and scans nothing. Rows of six tables share the columns; kind says which.
 const sqlCatalog = `/* catalog */
 SELECT 0::smallint AS kind, NULL::uuid AS topic_id, c.cluster_id AS name, c.server_mark AS value, NULL::text AS extra,
        0::integer AS n, 0::integer AS leader, 0::integer AS term, 0::integer AS epoch,
@@ -31,7 +31,10 @@ FROM pgbroker_internal.topic_configs f WHERE (SELECT catalog_version FROM pgbrok
 UNION ALL
 SELECT 4, p.topic_id, NULL, NULL, NULL, p.partition, p.leader, p.leader_term, p.partition_epoch,
        p.replicas, p.isr, p.elr, p.adding_replicas, p.removing_replicas, p.history, p.version, NULL
-FROM pgbroker_internal.partitions p WHERE (SELECT catalog_version FROM pgbroker_internal.cluster) <> $1`
+FROM pgbroker_internal.partitions p WHERE (SELECT catalog_version FROM pgbroker_internal.cluster) <> $1
+UNION ALL
+SELECT 5, NULL, r.name, r.value, r.resource, r.kind, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL
+FROM pgbroker_internal.resource_configs r WHERE (SELECT catalog_version FROM pgbroker_internal.cluster) <> $1`
 
 const (
 	kindCluster = iota
@@ -39,6 +42,7 @@ const (
 	kindTopic
 	kindConfig
 	kindPartition
+	kindResource
 )
 
 type catalogRow struct {
@@ -76,6 +80,7 @@ func scanCatalog(rows pgx.Rows) (*Catalog, error) {
 	topics := map[UUID]*Topic{}
 	var configs []catalogRow
 	var partitions []Partition
+	var resources Catalog
 	for rows.Next() {
 		var r catalogRow
 		if err := rows.Scan(&r.kind, &r.topicID, &r.name, &r.value, &r.extra, &r.n, &r.leader, &r.term, &r.epoch,
@@ -98,6 +103,8 @@ func scanCatalog(rows pgx.Rows) (*Catalog, error) {
 		case kindPartition:
 			partitions = append(partitions, Partition{TopicID: *r.topicID, Partition: r.n, Leader: r.leader, Term: r.term, Epoch: r.epoch,
 				Replicas: r.replicas, ISR: r.isr, ELR: r.elr, Adding: r.adding, Removing: r.remove, History: r.history, Version: r.version})
+		case kindResource:
+			resources.put(Resource{Kind: ResourceKind(r.n), Name: fromText(*r.extra)}, fromText(*r.name), fromText(*r.value))
 		}
 	}
 	if err := rows.Err(); err != nil || c == nil {
@@ -110,7 +117,7 @@ func scanCatalog(rows pgx.Rows) (*Catalog, error) {
 		t := topics[p.TopicID]
 		t.Partitions = append(t.Partitions, p)
 	}
-	c.Brokers = brokers
+	c.Brokers, c.Resources = brokers, resources.Resources
 	c.Topics = make([]Topic, 0, len(topics))
 	for _, t := range topics {
 		c.Topics = append(c.Topics, *t)

@@ -200,6 +200,9 @@ func (p *ReconcilePlan) write(ctx context.Context, tx pgx.Tx, history int32, ver
 	if err := p.writeConfigs(ctx, tx); err != nil {
 		return err
 	}
+	if err := p.writeResources(ctx, tx); err != nil {
+		return err
+	}
 	r := p.Partitions
 	if len(r) == 0 {
 		return nil

@@ -47,9 +47,10 @@ const producerIDStep = 1_000_000
 // TermStepAfterFork, so that no term is ever used twice. It fails when a topic's name was given to another topic.
 type ReconcilePlan struct {
 	Delete         []UUID
-	Create         []Topic     // without their partitions
-	Configs        []Topic     // whose properties become exactly these
-	Partitions     []Partition // rows to write, whether there is one or not; History and Version are the store's
+	Create         []Topic          // without their partitions
+	Configs        []Topic          // whose properties become exactly these
+	Resources      []ResourceChange // whose properties become exactly these; nothing is to remove
+	Partitions     []Partition      // rows to write, whether there is one or not; History and Version are the store's
 	NextProducerID int64
 	Losses         []Loss
 }
@@ -63,6 +64,9 @@ func PlanReconcile(stored Catalog, nextProducerID int64, k Known) (ReconcilePlan
 		p.loss("producer ids", "", fmt.Sprint(k.NextProducerID), fmt.Sprint(nextProducerID))
 	}
 	older := !k.Live || stored.Cluster.CatalogVersion < k.Catalog.Cluster.CatalogVersion
+	if k.Live && older {
+		p.planResources(stored.Resources, k.Catalog.Resources)
+	}
 	have := map[UUID]*Topic{}
 	for i := range stored.Topics {
 		have[stored.Topics[i].ID] = &stored.Topics[i]

@@ -135,6 +135,8 @@ type Catalog struct {
 	Cluster Cluster
 	Brokers []Broker
 	Topics  []Topic // sorted by name
+	// Resources are the properties that were set on resources other than topics; nil: none.
+	Resources map[Resource]map[string]string
 }
 
 // Floor is the lowest term a partition may still take on this disk (state file, log).
@@ -242,6 +244,9 @@ type CatalogStore interface {
 	AddPartitions(ctx context.Context, o Owner, id UUID, known int, replicas [][]int32) (Catalog, error)
 	// SetTopicConfigs sets and removes properties of one topic, all or none.
 	SetTopicConfigs(ctx context.Context, o Owner, id UUID, set map[string]string, remove []string) (Catalog, error)
+	// SetResourceConfigs sets and removes properties of brokers, groups, client metrics and quotas, all or none. The
+	// resources need not exist otherwise.
+	SetResourceConfigs(ctx context.Context, o Owner, changes []ResourceChange) (Catalog, error)
 	// AllocateProducerIDs hands out n ids that were never handed out before, durably.
 	AllocateProducerIDs(ctx context.Context, o Owner, n int64) (first int64, err error)
 	// SaveLogOffsets writes end offsets for operators' views, relaxed.

@@ -13,7 +13,7 @@ import (
 
 // RunConformance holds a store to the promises of package meta. open returns an empty store each time; the suite closes it.
 func RunConformance(t *testing.T, open func(t *testing.T) meta.Store) {
-	for _, c := range slices.Concat(controlCases, partitionCases, catalogCases, shardCases, settledCases, reconcileCases, consumerCases, transactionCases) {
+	for _, c := range slices.Concat(controlCases, partitionCases, catalogCases, resourceConfigCases, shardCases, settledCases, reconcileCases, consumerCases, transactionCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			store := open(t)

@@ -57,6 +57,7 @@ type (
 		meta.Broker
 		process    meta.UUID
 		leaseUntil time.Time
+		lease      time.Duration // a whole one
 		logDirs    []meta.UUID
 		beat       int64
 	}
@@ -92,6 +93,8 @@ type tables struct {
 
 	transactions map[string]stored[meta.TransactionRow]
 	pending      map[pendingKey]stored[meta.PendingOffsetRow]
+
+	resources map[meta.Resource]map[string]string
 }
 
 // NewMemory returns an empty store whose clock is time.Now (virtual in a synctest bubble).
@@ -103,6 +106,7 @@ func NewMemory() *Memory {
 			partitions: map[partitionKey]meta.Partition{}, shards: map[int16]shard{}, counters: map[string]int64{}, logs: map[partitionKey]meta.LogOffset{},
 			groups: map[string]stored[meta.GroupRow]{}, members: map[memberKey]stored[meta.MemberRow]{}, offsets: map[offsetKey]stored[meta.OffsetRow]{},
 			transactions: map[string]stored[meta.TransactionRow]{}, pending: map[pendingKey]stored[meta.PendingOffsetRow]{},
+			resources: map[meta.Resource]map[string]string{},
 		},
 	}
 }
@@ -166,7 +170,7 @@ func (m *Memory) do(ctx context.Context, method string, fn func() error) error {
 }
 
 // onControl are the methods that may speak to a server before it has been reconciled, as in Postgres.
-var onControl = map[string]bool{"Bootstrap": true, "Register": true, "Renew": true, "Reconcile": true, "Look": true, "ServerMark": true}
+var onControl = map[string]bool{"Bootstrap": true, "Register": true, "Renew": true, "Reconcile": true, "Look": true, "Holder": true, "ServerMark": true}
 
 // record makes the transaction one that Fork can forget. What comes by itself (renewals, log offsets) is forgotten with
 // the commit before it, so that a test knows what k commits are.
@@ -223,7 +227,7 @@ func (m *Memory) moveCatalog() (version int64, history int32, err error) {
 }
 
 func (m *Memory) catalog() meta.Catalog {
-	c := meta.Catalog{Cluster: m.db.cluster[struct{}{}], Topics: []meta.Topic{}}
+	c := meta.Catalog{Cluster: m.db.cluster[struct{}{}], Topics: []meta.Topic{}, Resources: m.resources()}
 	for _, id := range slices.Sorted(maps.Keys(m.db.brokers)) {
 		b := m.db.brokers[id].Broker
 		b.Endpoints = slices.Clone(b.Endpoints)

@@ -304,6 +304,10 @@ func (m *Memory) writePlan(plan meta.ReconcilePlan, owner int32, cluster meta.Cl
 		old.configs = maps.Clone(t.Configs)
 		put(m, m.db.topics, t.ID, old)
 	}
+	for _, r := range plan.Resources {
+		remove(m, m.db.resources, r.Resource)
+		m.changeResource(r)
+	}
 	for _, p := range plan.Partitions {
 		p = clonePartition(p)
 		p.History, p.Version = cluster.History, cluster.CatalogVersion
