@@ -23,7 +23,7 @@ func (g *group) joinConsumers(now time.Time, to token, newID string, r *JoinRequ
 		refuse(newID, ErrMemberIDRequired) // whatever id comes then is taken, so none needs to be remembered
 		return
 	}
-	m, isNew, err := c.classicMember(newID, r)
+	m, isNew, err := c.classicMember(newID, r, len(said.Owned) > 0)
 	if err != nil {
 		refuse(r.MemberID, err)
 		return
@@ -79,8 +79,9 @@ func (m *classicMember) supports(protocol string) bool {
 }
 
 // classicMember finds who joins, makes a new member, or lets a static one take its place again, whatever protocol its
-// former self speaks. What it returns may be changed and is not in the group yet.
-func (c *consumers) classicMember(newID string, r *JoinRequest) (m *consumer, isNew bool, err error) {
+// former self speaks. What it returns may be changed and is not in the group yet. One that owns partitions and is not known
+// was removed and has not heard of it: it may not go on with what others have by now.
+func (c *consumers) classicMember(newID string, r *JoinRequest, owns bool) (m *consumer, isNew bool, err error) {
 	id := r.MemberID
 	if id == "" {
 		id = newID
@@ -101,7 +102,10 @@ func (c *consumers) classicMember(newID string, r *JoinRequest) (m *consumer, is
 		copied := *old
 		return &copied, false, nil
 	}
-	if len(c.members) >= c.cfg.maxSize {
+	switch {
+	case owns:
+		return nil, false, ErrUnknownMember
+	case len(c.members) >= c.cfg.maxSize:
 		return nil, false, ErrGroupFull
 	}
 	return &consumer{id: strings.Clone(id), instanceID: r.InstanceID}, true, nil

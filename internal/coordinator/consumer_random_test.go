@@ -107,7 +107,7 @@ func (r *randomConsumers) act(cl *simClient) {
 	case n < 10:
 		cl.topics, cl.full = r.someTopics(), true
 	case n < 50:
-		r.follow(cl)
+		cl.follow(r.rnd.IntN(2) == 0)
 	default:
 		r.beat(cl, r.rnd.IntN(8) == 0)
 	}
@@ -189,7 +189,7 @@ func (r *randomConsumers) store(next *consumers, out *outcome) {
 	r.c = next
 }
 
-func (r *randomConsumers) request(cl *simClient) *ConsumerHeartbeatRequest {
+func (cl *simClient) request() *ConsumerHeartbeatRequest {
 	req := &ConsumerHeartbeatRequest{Group: "g", MemberID: cl.id, MemberEpoch: cl.epoch, InstanceID: cl.instance, RebalanceTimeout: -1}
 	if cl.epoch == 0 || cl.full {
 		req.RebalanceTimeout, req.Topics, req.Regex, req.Assignor = 30*time.Second, cl.topics, cl.regex, cl.assignor
@@ -201,7 +201,7 @@ func (r *randomConsumers) request(cl *simClient) *ConsumerHeartbeatRequest {
 }
 
 func (r *randomConsumers) beat(cl *simClient, lost bool) {
-	reply := r.send(r.request(cl))
+	reply := r.send(cl.request())
 	r.log("%s epoch %d owns %v lost=%t: epoch %d %v %v", cl.id, cl.epoch, cl.owned, lost, reply.MemberEpoch, reply.Assignment, reply.Err)
 	if lost {
 		// It takes nothing more before it hears again: what it has told is what it had, and the group relies on that.
@@ -210,25 +210,34 @@ func (r *randomConsumers) beat(cl *simClient, lost bool) {
 	}
 	switch {
 	case errors.Is(reply.Err, ErrUnknownMember), errors.Is(reply.Err, ErrFencedEpoch), errors.Is(reply.Err, ErrFencedInstance):
-		cl.epoch, cl.owned, cl.target, cl.tell, cl.full = 0, assigned{}, assigned{}, false, false
+		cl.reset()
 	case reply.Err != nil:
 		if !errors.Is(reply.Err, ErrUnreleasedInstance) && !errors.Is(reply.Err, ErrGroupFull) {
 			r.fail("%s: %v", cl.id, reply.Err)
 		}
 		r.drop(cl)
 	default:
-		cl.tell, cl.full = false, false
-		cl.epoch = reply.MemberEpoch
-		if reply.Assignment != nil {
-			cl.target = assignedFrom(reply.Assignment)
-		}
+		cl.take(reply)
+	}
+}
+
+// reset is what a client does that was fenced: it has nothing and joins again.
+func (cl *simClient) reset() {
+	cl.epoch, cl.owned, cl.target, cl.tell, cl.full = 0, assigned{}, assigned{}, false, false
+}
+
+func (cl *simClient) take(reply ConsumerHeartbeatReply) {
+	cl.tell, cl.full = false, false
+	cl.epoch = reply.MemberEpoch
+	if reply.Assignment != nil {
+		cl.target = assignedFrom(reply.Assignment)
 	}
 }
 
 // follow gives up and takes what the client was told; a dawdler first only gives up.
-func (r *randomConsumers) follow(cl *simClient) {
+func (cl *simClient) follow(dawdles bool) {
 	next := cl.target
-	if gives := cl.owned.and(cl.target); gives.size() < cl.owned.size() && r.rnd.IntN(2) == 0 {
+	if gives := cl.owned.and(cl.target); gives.size() < cl.owned.size() && dawdles {
 		next = gives
 	}
 	if !next.equal(cl.owned) {
