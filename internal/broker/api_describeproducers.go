@@ -38,6 +38,9 @@ func (b *Broker) handleDescribeProducers(_ context.Context, r *wire.Request, don
 }
 
 func producersOf(cat *catalog, name string, n int32) ([]kmsg.DescribeProducersResponseTopicPartitionActiveProducer, error) {
+	if err := validTopicName(name); err != nil {
+		return nil, err
+	}
 	t, ok := cat.topicByName(name)
 	if !ok {
 		return nil, errUnknownTopic

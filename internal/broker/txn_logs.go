@@ -59,6 +59,18 @@ func (x *txnLogs) Open(producerID int64) []meta.TransactionPartition {
 	return out
 }
 
+// Gone implements coordinator.TxnLogs.
+func (x *txnLogs) Gone(producerID int64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for k := range x.wrote[producerID] {
+		if _, ok := x.broker.segments.Get(k.topic, k.partition); !ok {
+			return true
+		}
+	}
+	return false
+}
+
 // forget drops places where nothing is open after a decision. No append of the producer is under way then.
 func (x *txnLogs) forget(producerID int64) {
 	x.mu.Lock()

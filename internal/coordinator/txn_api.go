@@ -8,14 +8,22 @@ import (
 	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
+// checkTxnID refuses what cannot be a transactional id: Kafka the empty one, Postgres one that no index holds.
+func checkTxnID(id string) error {
+	if id == "" || meta.CheckKey(id) != nil {
+		return ErrInvalidRequest
+	}
+	return nil
+}
+
 // submitTxn hands a call to the shard of its transactional id.
 func (g *Groups) submitTxn(id string, c *txnCall) {
 	switch {
 	case g.closing.Load():
 		c.refuse(ErrNotCoordinator)
 		return
-	case id == "" || meta.CheckKey(id) != nil:
-		c.refuse(ErrProducerMapping)
+	case checkTxnID(id) != nil:
+		c.refuse(checkTxnID(id))
 		return
 	}
 	s := g.shards[meta.ShardOf(id)]
@@ -81,7 +89,7 @@ func (g *Groups) EndTxn(r EndTxnRequest, done func(EndTxnReply)) {
 			if x.exists() {
 				d.list = s.logs.Open(x.row.ProducerID)
 			}
-			switch v := x.judgeEnd(&r, d.open()); {
+			switch v := x.judgeEnd(&r, d.open() || s.openWasDeleted(x)); {
 			case v.decide:
 				s.decideTxn(now, d)
 			case v.err != nil:
@@ -99,8 +107,8 @@ func (g *Groups) EndTxn(r EndTxnRequest, done func(EndTxnReply)) {
 // transaction. Readers who want stable offsets are told to wait from the moment the group allows them.
 func (g *Groups) CommitTxnOffsets(r TxnCommitRequest, done func(CommitReply)) {
 	fail := func(err error) { done(CommitReply{Err: err}) }
-	if r.ID == "" || meta.CheckKey(r.ID) != nil {
-		fail(ErrProducerMapping)
+	if err := checkTxnID(r.ID); err != nil {
+		fail(err)
 		return
 	}
 	c := &call{group: r.Group, immediate: true, answer: func(body any, err error) {
@@ -185,6 +193,8 @@ func (g *Groups) DescribeTxns(ids []string, done func([]TxnDescription)) {
 		err := s.box.offer(func(time.Time) {
 			d := TxnDescription{ID: id, Err: ErrTxnNotFound, ProducerID: -1, Epoch: -1}
 			switch x := s.txns[id]; {
+			case id == "":
+				d.Err = ErrInvalidRequest
 			case !s.ours:
 				d.Err = ErrNotCoordinator
 			case x != nil && x.exists():
@@ -209,11 +219,17 @@ func (s *shard) describeTxn(x *txnEntry) TxnDescription {
 			d.Partitions = append(d.Partitions, p)
 		}
 	}
-	d.State = x.state(len(d.Partitions) > 0)
+	d.State = x.state(len(d.Partitions) > 0 || s.openWasDeleted(x))
 	if d.State == "Ongoing" {
 		d.Since = x.began()
 	}
 	return d
+}
+
+// openWasDeleted says whether the id has a transaction open of which nothing is left, because its topics were deleted.
+// It was a transaction all the same, and its client may end it.
+func (s *shard) openWasDeleted(x *txnEntry) bool {
+	return x.exists() && !x.gate.firstWrite().IsZero() && s.logs.Gone(x.row.ProducerID)
 }
 
 // began is when what is open was first heard of, zero nothing is.

@@ -17,7 +17,7 @@ const (
 type expiry struct {
 	after time.Duration // transactional.id.expiration.ms; 0 never
 	every time.Duration // transaction.remove.expired.transaction.cleanup.interval.ms
-	most  int // ids at a time
+	most  int           // ids at a time
 	next  time.Time
 }
 

@@ -61,6 +61,8 @@ func (l *fakeLogs) Open(producer int64) (out []meta.TransactionPartition) {
 	return out
 }
 
+func (l *fakeLogs) Gone(int64) bool { return false }
+
 func (l *fakeLogs) Flush(parts []meta.TransactionPartition, done func(error)) {
 	go func() {
 		time.Sleep(time.Millisecond)

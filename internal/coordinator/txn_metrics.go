@@ -148,7 +148,7 @@ func (s *shard) countTxns() TxnCounts {
 		if !x.exists() {
 			continue
 		}
-		state := x.state(len(s.logs.Open(x.row.ProducerID)) > 0)
+		state := x.state(len(s.logs.Open(x.row.ProducerID)) > 0 || s.openWasDeleted(x))
 		c.ByState[state]++
 		if state == "Ongoing" {
 			c.OldestOpen = older(c.OldestOpen, x.began())

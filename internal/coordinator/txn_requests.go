@@ -85,6 +85,8 @@ type TxnCommitRequest struct {
 type TxnLogs interface {
 	// Open lists what the producer has open in all logs, with first offsets.
 	Open(producerID int64) []meta.TransactionPartition
+	// Gone says whether a log that the producer has written a transaction to does not exist any more.
+	Gone(producerID int64) bool
 	// Flush makes logs durable to their present end, whatever the mode. Partitions that do not exist any more are
 	// passed over.
 	Flush(partitions []meta.TransactionPartition, done func(error))

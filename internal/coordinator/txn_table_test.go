@@ -113,6 +113,7 @@ func TestDecisionEpochs(t *testing.T) {
 		{byEndBump, lastEpoch, true, 99, 0, -1, math.MaxInt16, meta.OutcomeAbort, 7, lastEpoch},
 		{byBroker, lastEpoch, true, 99, 0, -1, math.MaxInt16, meta.OutcomeAbort, 7, lastEpoch},
 		{byInit, lastEpoch, false, 99, 0, -1, math.MaxInt16, meta.OutcomeCommit, 7, 4},
+		{byRecover, lastEpoch, true, 99, 0, -1, math.MaxInt16, meta.OutcomeAbort, 7, lastEpoch},
 		{byEndBump, lastEpoch - 1, true, 7, lastEpoch, lastEpoch - 1, lastEpoch, meta.OutcomeAbort, 7, lastEpoch - 1},
 	} {
 		x := newTxn("id")
