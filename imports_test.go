@@ -41,6 +41,8 @@ var mayImport = map[string][]string{
 	"test/many":               {},
 	"test/serve":              {},
 	"test/docs":               {},
+	"test/ecosystem":          {},
+	"test/differential":       {},
 	"test/soak":               {},
 	"test/torture":            {},
 	"test/seeded":             {},
