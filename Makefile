@@ -41,6 +41,10 @@ compat: build ## the foreign clients against this broker
 	test/compat/run
 	test/compat/interchange/run
 	test/compat/perf
+	PGBROKER_ECOSYSTEM=short PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 5m -v ./test/ecosystem
+
+ecosystem: build ## Kafka Streams, Spring, Parallel Consumer, verifiable tools under kills, franz-go's suites, pgbouncer, at length
+	PGBROKER_ECOSYSTEM=long PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 60m -v ./test/ecosystem
 
 many: build ## 10,000 partitions and 500 connections under ulimit -n 4096
 	PGBROKER_MANY_PARTITIONS=10000 PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 10m -v ./test/many
