@@ -31,11 +31,17 @@ var (
 	seriesLagState    = gauge("kafka_consumergroup_group_state", "0 unknown, 1 PreparingRebalance, 2 CompletingRebalance, 3 Stable, 4 Dead, 5 Empty.", "cluster_name", "group")
 
 	seriesGroupCount   = gauge("kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups.")
+	seriesGroups       = gauge("pgbroker_groups", "Groups by state.", "state")
+	seriesStateMembers = gauge("pgbroker_group_members", "Members of all groups in a state.", "state")
+	seriesStateLargest = gauge("pgbroker_group_members_max", "Members of the largest group in a state.", "state")
 	seriesGroupDropped = gauge("pgbroker_metrics_dropped_group_offsets", "Committed offsets without series, because there are too many.")
 )
 
 // groupStates numbers Kafka's states as kafka-lag-exporter does.
 var groupStates = map[string]float64{"PreparingRebalance": 1, "CompletingRebalance": 2, "Stable": 3, "Dead": 4, "Empty": 5}
+
+// stateNames are all states that a group can have, of both protocols.
+var stateNames = []string{"Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Dead"}
 
 // groupView is one group as it was a few seconds ago.
 type groupView struct {
@@ -48,6 +54,7 @@ type groupView struct {
 type groupPicture struct {
 	taken time.Time
 	views []groupView
+	txns  coordinator.TxnCounts
 }
 
 // groupReader is what the metrics ask of the coordinator.
@@ -55,6 +62,7 @@ type groupReader interface {
 	List(done func([]coordinator.GroupListing, error))
 	Describe(groups []string, done func([]coordinator.GroupDescription))
 	FetchOffsets(r coordinator.FetchOffsetsRequest, done func(coordinator.FetchOffsetsReply))
+	txnReader
 }
 
 // watchGroups keeps a picture of the groups while somebody scrapes, until ctx ends. A scrape itself asks nobody.
@@ -64,8 +72,10 @@ func (m *metrics) watchGroups(ctx context.Context, groups groupReader) {
 	defer tick.Stop()
 	for {
 		if time.Since(time.Unix(0, m.scraped.Load())) < groupWatched {
-			if views, ok := readGroups(ctx, groups); ok {
-				m.groups.Store(&groupPicture{time.Now(), views})
+			views, ok := readGroups(ctx, groups)
+			txns, also := readTxns(ctx, groups)
+			if ok && also {
+				m.groups.Store(&groupPicture{time.Now(), views, txns})
 			}
 		}
 		select {
@@ -125,6 +135,8 @@ func (m *metrics) collectGroups(out sink, cat *catalog) {
 		return
 	}
 	out.put(seriesGroupCount, float64(len(picture.views)))
+	collectStates(out, picture.views)
+	collectTxns(out, picture.txns, time.Now())
 	left, dropped := maxGroupOffsets, 0
 	for _, v := range picture.views {
 		out.put(seriesGroupMembers, float64(v.members), v.group)
@@ -136,6 +148,21 @@ func (m *metrics) collectGroups(out sink, cat *catalog) {
 		v.collect(out, cat)
 	}
 	out.put(seriesGroupDropped, float64(dropped))
+}
+
+// collectStates sums the groups up by state; every state has series, so that none comes and goes.
+func collectStates(out sink, views []groupView) {
+	groups, members, largest := map[string]int{}, map[string]int{}, map[string]int{}
+	for _, v := range views {
+		groups[v.state]++
+		members[v.state] += v.members
+		largest[v.state] = max(largest[v.state], v.members)
+	}
+	for _, state := range stateNames {
+		out.put(seriesGroups, float64(groups[state]), state)
+		out.put(seriesStateMembers, float64(members[state]), state)
+		out.put(seriesStateLargest, float64(largest[state]), state)
+	}
 }
 
 // collect sends the offsets and lags of one group; topics lie side by side in its offsets.

@@ -142,6 +142,10 @@ func (f fakeGroups) Describe(groups []string, done func([]coordinator.GroupDescr
 	done([]coordinator.GroupDescription{d})
 }
 
+func (f fakeGroups) CountTxns(done func(coordinator.TxnCounts)) {
+	done(coordinator.TxnCounts{ByState: map[string]int{"Ongoing": 2, "PrepareAbort": 1, "Empty": 4}, OldestOpen: time.Now().Add(-time.Minute)})
+}
+
 func (f fakeGroups) FetchOffsets(r coordinator.FetchOffsetsRequest, done func(coordinator.FetchOffsetsReply)) {
 	reply := coordinator.FetchOffsetsReply{}
 	if r.Group == "g" {
@@ -163,7 +167,8 @@ func TestMetricsOfGroups(t *testing.T) {
 	if !ok {
 		t.Fatal("no answer")
 	}
-	b.metrics.groups.Store(&groupPicture{time.Now(), views})
+	txns, _ := readTxns(t.Context(), fakeGroups{})
+	b.metrics.groups.Store(&groupPicture{time.Now(), views, txns})
 	cluster := b.ClusterID()
 	wantLines(t, scrape(t, b.registry),
 		`kafka_consumergroup_current_offset{consumergroup="g",partition="0",topic="a"} 3`,
@@ -175,8 +180,15 @@ func TestMetricsOfGroups(t *testing.T) {
 		fmt.Sprintf(`kafka_consumergroup_group_max_lag{cluster_name=%q,group="g"} 7`, cluster),
 		fmt.Sprintf(`kafka_consumergroup_group_state{cluster_name=%q,group="idle"} 5`, cluster),
 		`kafka_coordinator_group_groupmetadatamanager_numgroups 2`,
+		`pgbroker_groups{state="Stable"} 1`, `pgbroker_groups{state="Assigning"} 0`,
+		`pgbroker_group_members{state="Stable"} 2`, `pgbroker_group_members_max{state="Stable"} 2`, `pgbroker_group_members{state="Empty"} 0`,
+		`pgbroker_txn_ids{state="Ongoing"} 2`, `pgbroker_txn_ids{state="CompleteCommit"} 0`, `pgbroker_txn_open 3`,
 	)
-	b.metrics.groups.Store(&groupPicture{time.Now().Add(-time.Hour), views})
+	var age float64
+	if _, err := fmt.Sscanf(strings.Join(grepLines(scrape(t, b.registry), "pgbroker_txn_oldest_open_seconds"), ""), "pgbroker_txn_oldest_open_seconds %g", &age); err != nil || age < 60 || age > 120 {
+		t.Errorf("the oldest is %v s old, %v", age, err)
+	}
+	b.metrics.groups.Store(&groupPicture{time.Now().Add(-time.Hour), views, txns})
 	if found := grepLines(scrape(t, b.registry), "kafka_consumergroup"); len(found) > 0 {
 		t.Errorf("an old picture is shown: %v", found)
 	}
