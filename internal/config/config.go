@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// Config holds the effective value of every broker property. It does not change after Load; any number of goroutines may
+// Config holds the effective value of every broker property. It does not change after Load (With makes another one); any number of goroutines may
 // read it. The accessors parse on each call and panic on a name that is not in the table: read settings at the start,
 // not per request.
 type Config struct {
 	set map[string]setting
+	// What was set while brokers ran, in the kept notation: for this broker, and for all. It goes before set.
+	own, all map[string]string
 }
 
 // Format keeps secrets out of careless prints.
@@ -28,8 +30,8 @@ func (c *Config) resolve(name string) (value string, from *Property, source Sour
 	}
 	chain := append([]string{name}, p.Aliases...)
 	for _, candidate := range chain {
-		if s, ok := c.set[candidate]; ok {
-			return convert(s.value, candidate, name), t.byName[candidate], s.source
+		if value, source, ok := c.given(candidate); ok {
+			return convert(value, candidate, name), t.byName[candidate], source
 		}
 	}
 	for _, candidate := range chain {
@@ -38,6 +40,18 @@ func (c *Config) resolve(name string) (value string, from *Property, source Sour
 		}
 	}
 	return "", p, Default
+}
+
+// given is what the sources say of one name, the strongest first.
+func (c *Config) given(name string) (value string, source Source, ok bool) {
+	if value, ok := c.own[name]; ok {
+		return value, Dynamic, true
+	}
+	if value, ok := c.all[name]; ok {
+		return value, DynamicDefault, true
+	}
+	s, ok := c.set[name]
+	return s.value, s.source, ok
 }
 
 // String returns the value; empty when the property is not set and has no default.

@@ -100,7 +100,7 @@ func TestDescribeBroker(t *testing.T) {
 		{Name: "default.replication.factor", Value: "1", Source: SourceDefault, Type: Int, ReadOnly: true, Synonyms: []Synonym{{"default.replication.factor", "1", false, SourceDefault}}},
 		{Name: "auto.create.topics.enable", Value: "true", Source: SourceDefault, Type: Boolean, ReadOnly: true, Synonyms: []Synonym{{"auto.create.topics.enable", "true", false, SourceDefault}}},
 		{Name: "broker.rack", Null: true, Source: SourceDefault, Type: String, ReadOnly: true},
-		{Name: "log.retention.ms", Null: true, Source: SourceDefault, Type: Long, ReadOnly: true},
+		{Name: "log.retention.ms", Null: true, Source: SourceDefault, Type: Long},
 		{Name: "advertised.listeners", Null: true, Source: SourceDefault, Type: List, ReadOnly: true},
 		{Name: "postgres.url", Null: true, Source: SourceStaticBroker, Type: Password, ReadOnly: true, Sensitive: true, Synonyms: []Synonym{{"postgres.url", "", true, SourceStaticBroker}}},
 	} {

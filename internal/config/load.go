@@ -15,10 +15,14 @@ const (
 	File
 	Env
 	Flag
+	DynamicDefault // set while brokers ran, for all of them
+	Dynamic        // set while brokers ran, for this one
 )
 
 // String returns the word that dumps use.
-func (s Source) String() string { return [...]string{"default", "file", "environment", "flag"}[s] }
+func (s Source) String() string {
+	return [...]string{"default", "file", "environment", "flag", "dynamic default", "dynamic"}[s]
+}
 
 // Sources are the places that Load reads: File, then Env, then Set; later wins.
 type Sources struct {

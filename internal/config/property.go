@@ -29,6 +29,8 @@ type Scope uint8
 const (
 	ScopeBroker Scope = 1 << iota
 	ScopeTopic
+	ScopeGroup
+	ScopeClientMetrics
 )
 
 // Use says what the program does with a property.
@@ -63,6 +65,7 @@ type Property struct {
 	Sensitive bool // the value is never shown
 	Use       Use
 
+	hidden  bool                     // described only while it is set
 	anyCase bool                     // Valid ignores case
 	check   func(value string) error // what the fields above cannot say; sees the kept notation
 }

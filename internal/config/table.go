@@ -22,7 +22,7 @@ type index struct {
 }
 
 var table = sync.OnceValue(func() index {
-	all := slices.Concat(topicProperties, brokerProperties, ourProperties, acceptedTopicProperties)
+	all := slices.Concat(topicProperties, brokerProperties, ourProperties, acceptedTopicProperties, hiddenProperties, groupProperties, clientMetricsProperties)
 	all = append(all, parseAccepted(acceptedText)...)
 	t := index{byName: make(map[string]*Property, len(all))}
 	for i := range all {
@@ -30,7 +30,7 @@ var table = sync.OnceValue(func() index {
 		if t.byName[p.Name] != nil {
 			panic("config: two rows for " + p.Name)
 		}
-		p.ReadOnly = p.Scope&ScopeTopic == 0
+		p.ReadOnly = p.Scope == ScopeBroker && !isDynamic(p.Name)
 		t.byName[p.Name] = p
 		t.names = append(t.names, p.Name)
 	}
