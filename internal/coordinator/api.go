@@ -114,21 +114,26 @@ func (g *Groups) DeleteOffsets(r DeleteOffsetsRequest, done func(DeleteOffsetsRe
 
 // Describe shows groups, in the order asked for; Err is in each row.
 func (g *Groups) Describe(groups []string, done func([]GroupDescription)) {
-	all := &gathering[GroupDescription]{left: len(groups), parts: make([]GroupDescription, len(groups)),
-		done: func(parts []GroupDescription, _ error) { done(parts) }}
+	eachGroup(g, groups, (*group).describe, func(id string, err error) GroupDescription { return GroupDescription{Err: err, Group: id} }, done)
+}
+
+// eachGroup gathers what show says of each group, nil for one that does not exist, in the order asked for; failed is the
+// row of a group that could not be asked.
+func eachGroup[T any](g *Groups, groups []string, show func(*group, string) T, failed func(id string, err error) T, done func([]T)) {
 	if len(groups) == 0 {
 		done(nil)
 		return
 	}
+	all := &gathering[T]{left: len(groups), parts: make([]T, len(groups)), done: func(parts []T, _ error) { done(parts) }}
 	for i, id := range groups {
 		c := &call{group: id, immediate: true, answer: func(body any, err error) {
 			if err != nil {
-				all.put(i, GroupDescription{Err: err, Group: id}, nil)
+				all.put(i, failed(id, err), nil)
 				return
 			}
-			all.put(i, body.(GroupDescription), nil)
+			all.put(i, body.(T), nil)
 		}}
-		g.submit(c, func(s *shard, e *entry, _ time.Time) { s.answer(c, e.g.describe(id), nil) })
+		g.submit(c, func(s *shard, e *entry, _ time.Time) { s.answer(c, show(e.g, id), nil) })
 	}
 }
 

@@ -67,6 +67,25 @@ type consumerSettings struct {
 	interval  time.Duration // group.consumer.heartbeat.interval.ms
 	maxSize   int           // group.consumer.max.size
 	assignors []string      // group.consumer.assignors, the default first
+	// times are what a group's own properties say; nil: no group has any.
+	times func(group string) ConsumerTimes
+}
+
+// ConsumerTimes are the properties of one consumer group that differ from the broker's; zero is the broker's.
+type ConsumerTimes struct {
+	Session  time.Duration // consumer.session.timeout.ms
+	Interval time.Duration // consumer.heartbeat.interval.ms
+}
+
+// times are those in effect now. What a member was told before holds until its next heartbeat.
+func (c *consumers) times() ConsumerTimes {
+	var t ConsumerTimes
+	if c.cfg.times != nil {
+		t = c.cfg.times(c.group)
+	}
+	set(&t.Session, c.cfg.session)
+	set(&t.Interval, c.cfg.interval)
+	return t
 }
 
 // consumers is a group under the consumer protocol of KIP-848. The coordinator assigns; each member moves to its target

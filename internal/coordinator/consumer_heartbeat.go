@@ -53,7 +53,7 @@ func (c *consumers) heartbeat(now time.Time, view *TopicView, newID string, r *C
 	}
 	m = c.advance(now, view, m, changed || isNew, r.Owned, out)
 	m.confirmed = r.Owned != nil && assignedFrom(r.Owned).equal(m.assigned) || m.confirmed && m.assigned.equal(was)
-	reply := ConsumerHeartbeatReply{MemberID: m.id, MemberEpoch: m.epoch, Interval: c.cfg.interval}
+	reply := ConsumerHeartbeatReply{MemberID: m.id, MemberEpoch: m.epoch, Interval: c.times().Interval}
 	// A reply can be lost, so an assignment is repeated until the member says that it has it.
 	full := r.MemberEpoch == epochJoin || r.RebalanceTimeout >= 0 && r.Topics != nil && r.Owned != nil
 	if full || !m.confirmed {
@@ -91,7 +91,7 @@ func (c *consumers) session(m *consumer) time.Duration {
 	if m.classic != nil {
 		return m.classic.session
 	}
-	return c.cfg.session
+	return c.times().Session
 }
 
 // member finds who speaks, makes a new one, or lets a static member take its place again. What it returns may be changed

@@ -24,28 +24,9 @@ func (g *Groups) ConsumerHeartbeat(r ConsumerHeartbeatRequest, done func(Consume
 
 // DescribeConsumers shows consumer groups, in the order asked for; Err is in each row.
 func (g *Groups) DescribeConsumers(groups []string, done func([]ConsumerGroupDescription)) {
-	all := &gathering[ConsumerGroupDescription]{left: len(groups), parts: make([]ConsumerGroupDescription, len(groups)),
-		done: func(parts []ConsumerGroupDescription, _ error) { done(parts) }}
-	if len(groups) == 0 {
-		done(nil)
-		return
-	}
-	for i, id := range groups {
-		c := &call{group: id, immediate: true, answer: func(body any, err error) {
-			if err != nil {
-				all.put(i, ConsumerGroupDescription{Err: err, Group: id}, nil)
-				return
-			}
-			all.put(i, body.(ConsumerGroupDescription), nil)
-		}}
-		g.submit(c, func(s *shard, e *entry, _ time.Time) {
-			if e.g == nil || e.g.consumers == nil {
-				s.answer(c, nil, ErrGroupNotFound)
-				return
-			}
-			s.answer(c, e.g.consumers.describe(), nil)
-		})
-	}
+	eachGroup(g, groups, (*group).describeConsumers, func(id string, err error) ConsumerGroupDescription {
+		return ConsumerGroupDescription{Err: err, Group: id}
+	}, done)
 }
 
 func (s *shard) consumerHeartbeat(now time.Time, e *entry, c *call, r *ConsumerHeartbeatRequest) {
@@ -121,7 +102,7 @@ func (g *group) aliveConsumer(now time.Time, r *ConsumerHeartbeatRequest) Consum
 		return ConsumerHeartbeatReply{Err: err}
 	}
 	g.consumers.members[m.id].expires = startTimer(now, g.consumers.session(m))
-	return ConsumerHeartbeatReply{MemberID: m.id, MemberEpoch: m.epoch, Interval: g.consumers.cfg.interval}
+	return ConsumerHeartbeatReply{MemberID: m.id, MemberEpoch: m.epoch, Interval: g.consumers.times().Interval}
 }
 
 // checkFetch says whether the member may read offsets now; without a member anybody may.

@@ -285,3 +285,40 @@ func BenchmarkConsumerHeartbeat(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(names)), "ns/heartbeat")
 }
+
+// A group's own session timeout and heartbeat interval hold from the next heartbeat on; other groups keep the broker's.
+func TestConsumersOwnTimes(t *testing.T) {
+	o, _ := consumerTopics(1)
+	var own atomic.Pointer[ConsumerTimes]
+	own.Store(&ConsumerTimes{})
+	o.ConsumerTimes = func(group string) ConsumerTimes {
+		if group == "g" {
+			return *own.Load()
+		}
+		return ConsumerTimes{}
+	}
+	inBubble(t, o, func(t *testing.T, s *shell) {
+		if r := s.consume(consumerJoin("g", "a")); r.Interval != 5*time.Second {
+			t.Errorf("joined %+v", r)
+		}
+		s.mustConsume(consumerJoin("other", "a"), 1, 1)
+		own.Store(&ConsumerTimes{Session: 10 * time.Second, Interval: time.Second})
+		if r := s.consume(owns(consumerBeat("g", "a", 1), 0)); r.Interval != time.Second {
+			t.Errorf("heartbeat %+v", r)
+		}
+		if r := s.consume(consumerBeat("other", "a", 1)); r.Interval != 5*time.Second {
+			t.Errorf("heartbeat of another group %+v", r)
+		}
+		time.Sleep(9 * time.Second)
+		if d := s.describeConsumers("g"); len(d.Members) != 1 {
+			t.Errorf("after 9 s: %+v", d)
+		}
+		time.Sleep(2 * time.Second)
+		if d := s.describeConsumers("g"); len(d.Members) != 0 || d.State != "Empty" {
+			t.Errorf("after 11 s: %+v", d)
+		}
+		if d := s.describeConsumers("other"); len(d.Members) != 1 {
+			t.Errorf("another group: %+v", d)
+		}
+	})
+}

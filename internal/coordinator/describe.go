@@ -33,3 +33,11 @@ func (g *group) describe(id string) GroupDescription {
 	}
 	return d
 }
+
+// describeConsumers shows a consumer group. A classic group is none to this request.
+func (g *group) describeConsumers(id string) ConsumerGroupDescription {
+	if g == nil || g.consumers == nil {
+		return ConsumerGroupDescription{Err: ErrGroupNotFound, Group: id}
+	}
+	return g.consumers.describe()
+}

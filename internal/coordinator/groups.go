@@ -43,6 +43,8 @@ type Options struct {
 	ConsumerMaxSize           int           // group.consumer.max.size
 	ConsumerAssignors         []string      // group.consumer.assignors, the default first; those that do not exist are left out
 	Migration                 Migration     // group.consumer.migration.policy
+	// ConsumerTimes are what a group's own properties say. It is called at heartbeats, on the shards' goroutines; nil: none has any.
+	ConsumerTimes func(group string) ConsumerTimes
 
 	MailboxSize int // requests that one shard may have waiting
 
@@ -129,7 +131,7 @@ func New(o Options) *Groups {
 		retention: o.OffsetsRetention, embedded: o.Embedded, migration: o.Migration, topicName: o.TopicName, topics: o.Topics,
 		consumer: &consumerSettings{
 			session: o.ConsumerSessionTimeout, interval: o.ConsumerHeartbeatInterval,
-			maxSize: o.ConsumerMaxSize, assignors: o.ConsumerAssignors,
+			maxSize: o.ConsumerMaxSize, assignors: o.ConsumerAssignors, times: o.ConsumerTimes,
 		},
 	}
 	meter := newMetrics(o.Registerer)
