@@ -43,6 +43,9 @@ compat: build ## the foreign clients against this broker
 	test/compat/perf
 	PGBROKER_ECOSYSTEM=short PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 5m -v ./test/ecosystem
 
+compat-postgres: build ## the metadata store and system tests on Postgres 14, 16, 17 and 18
+	PGBROKER_POSTGRES_MAJORS="14 16 17 18" PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 40m -v ./test/ecosystem -run TestPostgresMajors
+
 ecosystem: build ## Kafka Streams, Spring, Parallel Consumer, verifiable tools under kills, franz-go's suites, pgbouncer, at length
 	PGBROKER_ECOSYSTEM=long PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 60m -v ./test/ecosystem
 

@@ -19,6 +19,16 @@ const oldestMajor = 14
 // bindirVariable names the directory to take the binaries from, before all other places.
 const bindirVariable = "PGBROKER_POSTGRES_BINDIR"
 
+// Binaries returns the directory of the server programs of one major version, such that the server's user may run them: those
+// of this machine, else a download that is kept. A process that is started with PGBROKER_POSTGRES_BINDIR set to it uses no other.
+func Binaries(ctx context.Context, major int) (string, error) {
+	who, err := chooseIdentity("")
+	if err != nil {
+		return "", err
+	}
+	return findBinaries(ctx, major, who)
+}
+
 // findBinaries returns a directory that holds initdb and postgres: of the wanted major version, or of any usable one
 // when want is 0, and such that the identity can run them. Without one on this machine it downloads them, once per user.
 func findBinaries(ctx context.Context, want int, who identity) (string, error) {
