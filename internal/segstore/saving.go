@@ -1,10 +1,12 @@
 package segstore
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"slices"
+	"runtime"
+	"sync/atomic"
 
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
@@ -163,21 +165,25 @@ func (l *Log) secureBelow(keep int) error {
 // shutAll closes logs and makes all of them durable, indexes and snapshots too.
 // They are written first, so that the syncs that follow find little to do.
 func (s *Store) shutAll(logs []*Log) error {
-	saved := make([]*saving, len(logs))
-	first := inParallel(len(logs), closeParallel, func(i int) (err error) {
-		saved[i], err = logs[i].beginShut()
-		return err
+	saved, errs := make([]*saving, len(logs)), make([]error, len(logs))
+	var written atomic.Int32
+	_ = inParallel(len(logs), runtime.GOMAXPROCS(0), func(i int) error {
+		saved[i], errs[i] = logs[i].beginShut()
+		if saved[i] != nil && !saved[i].files.Empty() {
+			written.Add(1)
+		}
+		return nil
 	})
-	open := slices.DeleteFunc(slices.Clone(saved), func(x *saving) bool { return x == nil || x.files.Empty() })
-	s.writeBack(len(open))
-	err := inParallel(len(logs), closeParallel, func(i int) error { return logs[i].endShut(saved[i]) })
-	if first != nil {
-		return first
-	}
-	return err
+	s.writeBack(int(written.Load()))
+	_ = inParallel(len(logs), closeParallel, func(i int) error {
+		errs[i] = cmp.Or(errs[i], logs[i].syncShut(saved[i]))
+		return nil
+	})
+	s.writeBack(int(written.Load())) // names of files
+	return inParallel(len(logs), closeParallel, func(i int) error { return logs[i].endShut(saved[i], errs[i]) })
 }
 
-// beginShut ends appends and writes what is to be saved; nil if the log was deleted.
+// beginShut ends appends and writes what is to be saved.
 func (l *Log) beginShut() (*saving, error) {
 	l.mu.Lock()
 	l.pos.Lock()
@@ -187,20 +193,25 @@ func (l *Log) beginShut() (*saving, error) {
 	l.tidyMu.Lock()
 	defer l.tidyMu.Unlock()
 	s, err := l.save(true)
-	if errors.Is(err, ErrClosed) {
-		return nil, nil
-	} else if err != nil {
-		return nil, l.wrap("close", storageError(err))
+	if err != nil && !errors.Is(err, ErrClosed) {
+		err = storageError(err)
 	}
-	return s, nil
+	return s, err
 }
 
-// endShut makes the log durable and closes it. Without a saving the records
-// alone are.
-func (l *Log) endShut(s *saving) error {
-	err := l.flush()
+// syncShut makes the records durable, and the bytes of what was saved.
+func (l *Log) syncShut(s *saving) error {
+	if err := l.flush(); err != nil || s == nil {
+		return err
+	}
+	return s.whileOpen(s.files.SyncFiles)
+}
+
+// endShut makes the names of files that are durable so too, unless there was an
+// error before, and closes the log.
+func (l *Log) endShut(s *saving, err error) error {
 	if err == nil && s != nil {
-		err = s.syncLast()
+		err = s.whileOpen(s.sync)
 	}
 	if errors.Is(err, ErrClosed) { // deleted meanwhile
 		return nil
@@ -218,13 +229,14 @@ func (l *Log) endShut(s *saving) error {
 	return nil
 }
 
-func (s *saving) syncLast() error {
+// whileOpen runs do unless the log was deleted, and keeps it from being so.
+func (s *saving) whileOpen(do func() error) error {
 	s.log.tidyMu.Lock()
 	defer s.log.tidyMu.Unlock()
 	if err := s.log.usable(); err != nil {
 		return err
 	}
-	if err := s.sync(); err != nil {
+	if err := do(); err != nil {
 		return storageError(err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package segstore
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,9 +33,10 @@ func benchStart(b *testing.B, logs int) {
 		return s
 	}
 	timed := func(what string, f func()) {
-		at := time.Now()
+		at, cpu := time.Now(), cpuTime(b, syscall.RUSAGE_SELF)
 		f()
 		b.ReportMetric(float64(time.Since(at).Milliseconds()), what+"-ms")
+		b.ReportMetric(float64((cpuTime(b, syscall.RUSAGE_SELF) - cpu).Milliseconds()), what+"-cpu-ms")
 	}
 	s := open()
 	raw := plainBatch(noProducer, 1, 100, 1)

@@ -1,9 +1,12 @@
 package vfs
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // OS is the real file system.
@@ -24,11 +27,25 @@ func (OS) OpenReadWrite(path string, create bool) (File, error) {
 }
 
 func openOS(path string, flag int) (File, error) {
-	f, err := os.OpenFile(path, flag, 0o644)
+	f, err := openFile(path, flag)
 	if err != nil {
 		return nil, err
 	}
 	return &osFile{File: f, fd: f.Fd()}, nil
+}
+
+// openFile is os.OpenFile without the attempt to have the file polled, which
+// costs as much as the rest where many files are opened, written and closed.
+func openFile(path string, flag int) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, flag|unix.O_CLOEXEC, 0o644)
+		if err == nil {
+			return os.NewFile(uintptr(fd), path), nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
 }
 
 // ReadFile reads a whole file.
