@@ -32,7 +32,9 @@
 // The package also has the pure leadership functions and the Lease that says whether this process may still answer.
 //
 // A group of the consumer protocol (KIP-848) is the type consumers, inside of a group: the same way from decision to
-// reply, but the coordinator assigns, and each member moves to its target by itself.
+// reply, but the coordinator assigns, and each member moves to its target by itself. A classic group becomes one when such
+// a member joins, and is classic again when the last of them is gone (consumer_convert.go); classic members of a consumer
+// group are served by consumer_classic.go. A stored member of a consumer group that has protocols is a classic one.
 //
 // A transactional id is a txn: pure judgements and decisions in txn.go, their way through logs, Postgres and markers in
 // txn_shard.go, what keeps Produce apart from them in txn_gate.go, and what a group holds for them in txn_offsets.go.
