@@ -108,6 +108,8 @@ var brokerProperties = []Property{
 
 // ourProperties are those that Kafka does not have.
 var ourProperties = []Property{
+	{Name: "broker.fencing", Type: String, Default: "directory", Valid: []string{"directory", "lease"}, Scope: ScopeBroker, ReadOnly: true,
+		Doc: "What keeps a broker that was replaced from answering: the log directory, which one machine has at a time, so that produce and fetch go on while Postgres is away; or its lease alone, so that answers wait while Postgres is away."},
 	{Name: "postgres.url", Type: Password, Scope: ScopeBroker, Sensitive: true,
 		Doc: "Connection of the Postgres beside the broker, as a URL or as keywords; several hosts are tried in turn."},
 	{Name: "postgres.pooler", Type: Boolean, Default: "false", Scope: ScopeBroker,

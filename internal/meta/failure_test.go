@@ -97,7 +97,7 @@ func TestRegisterResolvesItself(t *testing.T) {
 			return pass
 		})
 		before := px.cutCount()
-		reg, err := p.Register(ctx, meta.Registration{BrokerID: 1, ProcessID: meta.UUID{3}, Lease: time.Hour, LogDirs: []meta.UUID{{2}}})
+		reg, err := p.Register(ctx, meta.Registration{BrokerID: 1, ProcessID: meta.UUID{1, 15: 3}, Lease: time.Hour, LogDirs: []meta.UUID{{2}}})
 		fatal(t, err)
 		if px.cutCount() != before+1 {
 			t.Fatal("the COMMIT was not cut")

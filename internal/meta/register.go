@@ -154,9 +154,9 @@ func (o *registeredRow) read(ctx context.Context, tx pgx.Tx, id int32) (bool, er
 	return true, json.Unmarshal([]byte(endpoints), &o.endpoints)
 }
 
-// mayReplace refuses while another process runs under a lease. One with the same directories is dead: we hold their lock.
+// mayReplace refuses while another process runs under a lease. One with the same lock is dead: we hold it.
 func (o *registeredRow) mayReplace(r Registration) error {
-	if o.process != r.ProcessID && o.running && o.remaining > 0 && !SameDirs(o.logDirs, r.LogDirs) {
+	if o.running && o.remaining > 0 && !SameLock(o.process, r.ProcessID) {
 		return &LeaseRunningError{BrokerID: r.BrokerID, Remaining: o.remaining, Endpoints: o.endpoints}
 	}
 	return nil

@@ -149,7 +149,7 @@ type Floor struct {
 // Registration asks to become the one process of a broker id.
 type Registration struct {
 	BrokerID    int32
-	ProcessID   UUID // made by this process: an unknown COMMIT is found again by it
+	ProcessID   UUID // of NewProcessID: an unknown COMMIT is found again by it, and a dead process by its lock
 	Lease       time.Duration
 	LogDirs     []UUID
 	Endpoints   []Endpoint
@@ -211,8 +211,8 @@ type Control interface {
 	// Bootstrap reads the cluster row; the first caller ever makes it.
 	Bootstrap(ctx context.Context) (Cluster, error)
 	// Register is one durable transaction (replication.md 2.1, 6.2 (1)): incarnation+1, a new term for every
-	// partition and shard led, max(term, floor)+1. *LeaseRunningError if another process with other log
-	// directories holds a running lease; *LogDirsError if this broker leads partitions and none of its log directories
+	// partition and shard led, max(term, floor)+1. *LeaseRunningError if another process holds a running lease and
+	// may live, which it cannot if this one has its lock (SameLock); *LogDirsError if this broker leads partitions and none of its log directories
 	// is a registered one.
 	Register(ctx context.Context, r Registration) (Registered, error)
 	// Renew extends the lease, durably, and brings the rows with it. ErrFenced if the incarnation is not ours, ErrForked if
@@ -228,6 +228,8 @@ type Control interface {
 	// history rises, rows that are older than what is known are put back under terms above both, rows that are not count
 	// for the new history. ErrFenced: a live process is not the broker any more. It may be called again.
 	Reconcile(ctx context.Context, r Registration, k Known) (Reconciled, error)
+	// Holder reads whose the broker id is, and changes nothing. It works before Bootstrap, but needs the tables.
+	Holder(ctx context.Context, broker int32) (Holder, error)
 	// Look reads what a start compares with its disk, and changes nothing.
 	Look(ctx context.Context, broker int32) (Sight, error)
 	// ServerMark names the server and timeline a new connection talks to.

@@ -67,13 +67,28 @@ func equal[T comparable](s *suite, what string, got, want T) {
 	}
 }
 
+// process is a process id with a lock of its own.
+func process(p int) meta.UUID {
+	u := id(p)
+	binary.BigEndian.PutUint64(u[:8], uint64(p))
+	return u
+}
+
 // registration of broker 1 by process p from directory p.
 func registration(p int) meta.Registration {
 	rack := "r1"
 	return meta.Registration{
-		BrokerID: 1, ProcessID: id(p), Lease: longLease, LogDirs: []meta.UUID{id(1000 + p)}, Rack: &rack, Software: "pgbroker test",
+		BrokerID: 1, ProcessID: process(p), Lease: longLease, LogDirs: []meta.UUID{id(1000 + p)}, Rack: &rack, Software: "pgbroker test",
 		Endpoints: []meta.Endpoint{{Name: "PLAINTEXT", Host: "127.0.0.1", Port: 9092, Protocol: "PLAINTEXT"}},
 	}
+}
+
+// successor is process p in the directory, and with the lock, of process 1.
+func successor(p int) meta.Registration {
+	r, first := registration(p), registration(1)
+	r.LogDirs = first.LogDirs
+	copy(r.ProcessID[:8], first.ProcessID[:8])
+	return r
 }
 
 func (s *suite) register(r meta.Registration) (meta.Registered, meta.Owner) {

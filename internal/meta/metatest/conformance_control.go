@@ -103,20 +103,52 @@ var controlCases = []suiteCase{
 		equal(s, "incarnation", got.Incarnation, first.Incarnation+1) // the refused one left no trace
 		equal(s, "term", got.Catalog.Topics[0].Partitions[0].Term, 2)
 	}},
-	{"a process with the same directories takes over at once", func(s *suite) {
+	{"a process that holds the last one's lock takes over at once", func(s *suite) {
 		first := s.start()
 		r := registration(2)
-		r.LogDirs = []meta.UUID{id(7), id(1001)}
-		_, err := s.store.Register(s.ctx, r)
-		s.is(err, meta.ErrLeaseRunning) // more directories are not the same ones
 		r.LogDirs = registration(1).LogDirs
-		got, second := s.register(r)
+		_, err := s.store.Register(s.ctx, r)
+		s.is(err, meta.ErrLeaseRunning) // the same directories may be a copy, or be seen from another machine
+		got, second := s.register(successor(2))
 		equal(s, "incarnation", got.Incarnation, first.Incarnation+1)
 		equal(s, "known directory", got.KnownLogDirs[0], registration(1).LogDirs[0])
 		_, err = s.store.Renew(s.ctx, first, longLease, -1)
 		s.is(err, meta.ErrFenced)
 		_, err = s.store.Renew(s.ctx, second, longLease, -1)
 		s.ok(err)
+	}},
+	{"the holder of a broker id is seen", func(s *suite) {
+		_, err := s.store.Bootstrap(s.ctx)
+		s.ok(err)
+		h, err := s.store.Holder(s.ctx, 1)
+		s.ok(err)
+		equal(s, "incarnation before the first registration", h.Incarnation, 0)
+		equal(s, "running", h.Running || h.Stopped, false)
+		_, o := s.register(registration(1))
+		h, err = s.store.Holder(s.ctx, 1)
+		s.ok(err)
+		equal(s, "incarnation", h.Incarnation, o.Incarnation)
+		equal(s, "process", h.Process, process(1))
+		equal(s, "running", h.Running, true)
+		equal(s, "lease", h.Lease, longLease)
+		equal(s, "directory", h.LogDirs[0], registration(1).LogDirs[0])
+		equal(s, "endpoint", h.Endpoints[0], registration(1).Endpoints[0])
+		equal(s, "remaining", h.Remaining > longLease-time.Minute && h.Remaining <= longLease, true)
+		mark, err := s.store.ServerMark(s.ctx)
+		s.ok(err)
+		equal(s, "server mark", h.ServerMark, mark)
+		beat := h.Beat
+		_, err = s.store.Renew(s.ctx, o, time.Millisecond, -1)
+		s.ok(err)
+		time.Sleep(2 * time.Millisecond) // the lease's own time
+		h, err = s.store.Holder(s.ctx, 1)
+		s.ok(err)
+		equal(s, "beat", h.Beat, beat+1)
+		equal(s, "running after the lease", h.Running || h.Stopped || h.Remaining > 0, false)
+		s.ok(s.store.SetBrokerState(s.ctx, o, meta.BrokerStopped))
+		h, err = s.store.Holder(s.ctx, 1)
+		s.ok(err)
+		equal(s, "stopped", h.Stopped && !h.Running, true)
 	}},
 	{"the same process may register again", func(s *suite) {
 		first := s.start()
@@ -197,9 +229,7 @@ var controlCases = []suiteCase{
 		o := s.start()
 		s.create(o, 1, "orders", 1, 1)
 		p := find(s, s.catalog(o), "orders").Partitions[0]
-		r := registration(2)
-		r.LogDirs = registration(1).LogDirs
-		_, current := s.register(r)
+		_, current := s.register(successor(2))
 		fenced := meta.ErrFenced
 		for _, old := range []meta.Owner{o, {BrokerID: 1, Incarnation: current.Incarnation + 1}, {BrokerID: 2, Incarnation: 1}} {
 			if old != o { // the database has never heard of these, or has forgotten them

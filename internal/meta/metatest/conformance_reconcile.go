@@ -111,9 +111,7 @@ var reconcileCases = []suiteCase{
 	{"a process that is not the broker any more reconciles nothing", func(s *suite) {
 		o, shards := s.taken()
 		k := known(o, s.catalog(o), shards)
-		r := registration(2)
-		r.LogDirs = registration(1).LogDirs
-		s.register(r)
+		s.register(successor(2))
 		_, err := s.store.Reconcile(s.ctx, registration(1), k)
 		s.is(err, meta.ErrFenced)
 		k.Incarnation++ // as high as the other's, but not the same process

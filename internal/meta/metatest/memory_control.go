@@ -67,7 +67,7 @@ func (m *Memory) register(r meta.Registration, old broker, known bool) (meta.Reg
 	if known {
 		remaining := old.leaseUntil.Sub(now)
 		running := (old.State == meta.BrokerLive || old.State == meta.BrokerStopping) && remaining > 0
-		if running && old.process != r.ProcessID && !meta.SameDirs(old.logDirs, r.LogDirs) {
+		if running && !meta.SameLock(old.process, r.ProcessID) {
 			return out, &meta.LeaseRunningError{BrokerID: r.BrokerID, Remaining: remaining, Endpoints: slices.Clone(old.Endpoints)}
 		}
 		if !r.AcceptNewLogDirs && !meta.SameDirs(old.logDirs, r.LogDirs) {
@@ -84,7 +84,7 @@ func (m *Memory) register(r meta.Registration, old broker, known bool) (meta.Reg
 	put(m, m.db.brokers, r.BrokerID, broker{
 		Broker: meta.Broker{ID: r.BrokerID, Incarnation: out.Incarnation, State: meta.BrokerLive,
 			Endpoints: append([]meta.Endpoint{}, r.Endpoints...), Rack: r.Rack, Software: r.Software, RegisteredAt: now},
-		process: r.ProcessID, leaseUntil: now.Add(r.Lease), logDirs: slices.Clone(r.LogDirs), beat: old.beat + 1,
+		process: r.ProcessID, leaseUntil: now.Add(r.Lease), lease: r.Lease, logDirs: slices.Clone(r.LogDirs), beat: old.beat + 1,
 	})
 	floors := map[partitionKey]int32{}
 	for _, f := range r.Floors {
@@ -124,7 +124,7 @@ func (m *Memory) Renew(ctx context.Context, o meta.Owner, lease time.Duration, k
 			return err
 		}
 		b := m.db.brokers[o.BrokerID]
-		b.leaseUntil = meta.StoredTime(m.now()).Add(lease)
+		b.leaseUntil, b.lease = meta.StoredTime(m.now()).Add(lease), lease
 		b.beat++
 		put(m, m.db.brokers, o.BrokerID, b)
 		r = meta.Renewal{ShardSeqs: map[int16]int64{}, ServerMark: m.serverMark(), Beat: b.beat}
@@ -249,7 +249,7 @@ func (m *Memory) Reconcile(ctx context.Context, r meta.Registration, k meta.Know
 		if old.Incarnation < k.Incarnation {
 			old.Broker.ID, old.Incarnation, old.State = r.BrokerID, k.Incarnation, meta.BrokerLive
 			old.process, old.logDirs, old.Endpoints = r.ProcessID, slices.Clone(r.LogDirs), slices.Clone(r.Endpoints)
-			old.leaseUntil = meta.StoredTime(m.now()).Add(r.Lease)
+			old.leaseUntil, old.lease = meta.StoredTime(m.now()).Add(r.Lease), r.Lease
 			put(m, m.db.brokers, r.BrokerID, old)
 		}
 		m.writePlan(plan, r.BrokerID, cluster)
@@ -319,6 +319,23 @@ func (m *Memory) writePlan(plan meta.ReconcilePlan, owner int32, cluster meta.Cl
 			put(m, m.db.partitions, k, p)
 		}
 	}
+}
+
+// Holder implements meta.Control.
+func (m *Memory) Holder(ctx context.Context, id int32) (h meta.Holder, err error) {
+	err = m.do(ctx, "Holder", func() error {
+		h = meta.Holder{ServerMark: m.serverMark()}
+		b, ok := m.db.brokers[id]
+		if !ok {
+			return nil
+		}
+		remaining := b.leaseUntil.Sub(meta.StoredTime(m.now()))
+		h = meta.Holder{Incarnation: b.Incarnation, Process: b.process, Stopped: b.State == meta.BrokerStopped, Until: b.leaseUntil, Remaining: remaining,
+			Running: (b.State == meta.BrokerLive || b.State == meta.BrokerStopping) && remaining > 0, Lease: b.lease, Beat: b.beat,
+			LogDirs: slices.Clone(b.logDirs), Endpoints: slices.Clone(b.Endpoints), ServerMark: m.serverMark()}
+		return nil
+	})
+	return h, err
 }
 
 // Look implements meta.Control.
