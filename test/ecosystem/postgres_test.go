@@ -39,8 +39,8 @@ func TestPostgresMajors(t *testing.T) {
 			}
 			t.Logf("%s", strings.TrimSpace(string(version)))
 			on(ctx, t, dir, "../../internal/meta", ".", "TestPostgresConforms")
-			on(ctx, t, dir, "../system", "TestRestartFindsEverything|TestStopAndRestartKeepsGroups|TestPostgresOutage|TestTransactionsUnderKillNine|TestKillNine",
-				"TestRestartFindsEverything", "TestPostgresOutage", "TestTransactionsUnderKillNine")
+			on(ctx, t, dir, "../system", "TestRestartFindsEverything|TestStaticMemberOutlivesRestarts|TestPostgresOutage|TestTransactionsUnderKillNine|TestKillNine",
+				"TestRestartFindsEverything", "TestStaticMemberOutlivesRestarts", "TestPostgresOutage", "TestTransactionsUnderKillNine")
 		})
 	}
 }
