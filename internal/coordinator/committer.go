@@ -57,6 +57,7 @@ type committer struct {
 	mu        sync.Mutex
 	pipes     [meta.Shards]*pipe // nil: not ours
 	inFlight  [classes]int
+	carried   [classes]int // decisions of the transaction that started last
 	repairing bool
 	closing   bool // everything is to be settled
 	backoff   time.Duration
@@ -154,6 +155,9 @@ func (c *committer) nextLocked(ctx context.Context, now time.Time) (start func()
 		if c.inFlight[class] >= commitsAtOnce || class == relaxed && !c.relaxed {
 			continue
 		}
+		if c.inFlight[class] > 0 && c.waitingLocked(class) < 4*c.carried[class] {
+			continue // its end looks again
+		}
 		if wait := c.paceLocked(now); wait > 0 {
 			return nil, late, wait
 		}
@@ -162,10 +166,26 @@ func (c *committer) nextLocked(ctx context.Context, now time.Time) (start func()
 		if len(parts) > 0 {
 			c.inFlight[class]++
 			c.allowed--
+			c.carried[class] = 0
+			for _, s := range parts {
+				c.carried[class] += len(s.ops)
+			}
 			return func() { c.send(ctx, class, parts) }, late, 0
 		}
 	}
 	return nil, late, time.Hour
+}
+
+// waitingLocked is how many decisions of a class could go now. A transaction starts beside another one only with four
+// times as many: what comes in small numbers at about the same time shares, instead of going one by one.
+func (c *committer) waitingLocked(class durability) (n int) {
+	all := class == durable && c.fullLocked()
+	for _, p := range c.pipes {
+		if p != nil && len(p.queue) > 0 && p.ready(class, all) {
+			n += len(p.queue)
+		}
+	}
+	return n
 }
 
 // paceLocked is how long the next transaction has to wait for company.
