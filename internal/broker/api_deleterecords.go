@@ -16,16 +16,20 @@ import (
 // toHighWatermark asks to delete all that consumers can see.
 const toHighWatermark = -1
 
-func (b *Broker) handleDeleteRecords(_ context.Context, r *wire.Request, done wire.Done) {
+func (b *Broker) handleDeleteRecords(ctx context.Context, r *wire.Request, done wire.Done) {
 	req := r.Body.(*kmsg.DeleteRecordsRequest)
 	resp := req.ResponseKind().(*kmsg.DeleteRecordsResponse)
 	cat := b.catalog.Load()
+	mayNot := b.mayChange(ctx)
 	for _, rt := range req.Topics {
 		row := kmsg.NewDeleteRecordsResponseTopic()
 		row.Topic = rt.Topic
 		for _, rp := range rt.Partitions {
 			out := kmsg.NewDeleteRecordsResponseTopicPartition()
-			low, err := deleteRecords(cat, rt.Topic, rp.Partition, rp.Offset)
+			low, err := int64(-1), mayNot
+			if err == nil {
+				low, err = deleteRecords(cat, rt.Topic, rp.Partition, rp.Offset)
+			}
 			b.noteUnmapped("DeleteRecords", err)
 			out.Partition, out.LowWatermark, out.ErrorCode = rp.Partition, low, codeOf(err)
 			row.Partitions = append(row.Partitions, out)

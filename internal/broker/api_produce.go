@@ -79,7 +79,7 @@ func (b *Broker) handleProduce(ctx context.Context, r *wire.Request, done wire.D
 			p := &out.Partitions[j]
 			p.Default()
 			p.Partition = rt.Partitions[j].Partition
-			c.append(t, err, rt.Partitions[j].Records, p)
+			c.append(ctx, t, err, rt.Partitions[j].Records, p)
 		}
 	}
 	if c.txn != nil {
@@ -145,13 +145,13 @@ func findTopic(cat *catalog, byID bool, name string, id [16]byte) (*topic, error
 }
 
 // append checks and writes the records of one partition and fills its row of the answer.
-func (c *produceCall) append(t *topic, err error, records []byte, out *kmsg.ProduceResponseTopicPartition) {
+func (c *produceCall) append(ctx context.Context, t *topic, err error, records []byte, out *kmsg.ProduceResponseTopicPartition) {
 	if t != nil {
 		t.counters.produceRequests.Add(1)
 	}
 	var wait produceWait
 	if err == nil {
-		wait, err = c.appendBatch(t, records, out)
+		wait, err = c.appendBatch(ctx, t, records, out)
 	}
 	if err != nil {
 		c.refuse(t, err, len(records), out)
@@ -160,7 +160,7 @@ func (c *produceCall) append(t *topic, err error, records []byte, out *kmsg.Prod
 	c.waits = append(c.waits, wait)
 }
 
-func (c *produceCall) appendBatch(t *topic, records []byte, out *kmsg.ProduceResponseTopicPartition) (w produceWait, err error) {
+func (c *produceCall) appendBatch(ctx context.Context, t *topic, records []byte, out *kmsg.ProduceResponseTopicPartition) (w produceWait, err error) {
 	req := c.request
 	if req.Acks != acksNone && req.Acks != acksLeader && req.Acks != acksAll {
 		return w, errInvalidAcks
@@ -185,6 +185,9 @@ func (c *produceCall) appendBatch(t *topic, records []byte, out *kmsg.ProduceRes
 	}
 	if req.Version < 7 && batch.Attributes&attrCodec == codecZstd {
 		return w, errCompression
+	}
+	if err := c.broker.mayChange(ctx); err != nil {
+		return w, err
 	}
 	if seededbug.On(seededbug.AckBeforeAppend) {
 		return produceWait{partition: p, lead: lead, out: out}, appendLate(lead, batch, out)

@@ -11,8 +11,12 @@ import (
 	"github.com/pgbroker/pgbroker/internal/wire"
 )
 
-func (b *Broker) handleWriteTxnMarkers(_ context.Context, r *wire.Request, done wire.Done) {
+func (b *Broker) handleWriteTxnMarkers(ctx context.Context, r *wire.Request, done wire.Done) {
 	req := r.Body.(*kmsg.WriteTxnMarkersRequest)
+	if err := b.mayChange(ctx); err != nil {
+		done(wire.Response{}, err)
+		return
+	}
 	resp := req.ResponseKind().(*kmsg.WriteTxnMarkersResponse)
 	for i := range req.Markers {
 		m := &req.Markers[i]

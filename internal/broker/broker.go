@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,9 +30,13 @@ type Options struct {
 	Dir        string // the log directory, for the state and run files
 	Durability segstore.Durability
 	Log        *slog.Logger
+	LogLevel   *slog.LevelVar // of Log, which requests can change; nil: fixed
 	Registerer prometheus.Registerer
 	Software   string // version, for the brokers table
 	BootID     string // of the machine's current boot, "" unknown
+	// LockID names the lock of the log directory that Segments holds: the same for two processes only if one kernel guards
+	// one lock file for both. "" unknown: then the lease of a process before this one is always waited for.
+	LockID string
 	// AcceptNewLogDir starts on an empty directory although this broker leads partitions: their records are lost.
 	AcceptNewLogDir bool
 	// AcceptRestored starts on a database that was restored from an older backup; see compareHistory.
@@ -49,6 +52,7 @@ type Broker struct {
 	dir        string
 	durability segstore.Durability
 	log        *slog.Logger
+	logLevel   *slog.LevelVar
 	software   string
 	bootID     string
 	acceptNew  bool
@@ -65,6 +69,7 @@ type Broker struct {
 	state   *stateFile
 	owner   meta.Owner
 	// What was won and applied, for a database that forgets it; see reconcile.
+	process      meta.UUID // this process, and the lock that it holds
 	registration meta.Registration
 	applied      meta.Catalog
 	shards       []meta.Shard
@@ -86,7 +91,8 @@ type Broker struct {
 	listeners []config.Listener
 
 	ready   atomic.Bool
-	fatal   chan error // first failure that ends the process
+	fenced  atomic.Bool // another process has taken over: the log directory may be its own
+	fatal   chan error  // first failure that ends the process
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -99,8 +105,9 @@ func New(o Options) (*Broker, error) {
 	}
 	b := &Broker{
 		cfg: o.Config, store: o.Store, segments: o.Segments, fs: o.FS, dir: o.Dir,
-		durability: o.Durability, log: o.Log, software: o.Software, bootID: o.BootID, acceptNew: o.AcceptNewLogDir, acceptRestored: o.AcceptRestored, registerer: o.Registerer,
+		durability: o.Durability, log: o.Log, logLevel: o.LogLevel, software: o.Software, bootID: o.BootID, acceptNew: o.AcceptNewLogDir, acceptRestored: o.AcceptRestored, registerer: o.Registerer,
 		nodeID:    int32(o.Config.Int("node.id")),
+		process:   meta.NewProcessID(o.LockID),
 		listeners: listeners,
 		fatal:     make(chan error, 1),
 		changing:  make(chan struct{}, 1),
@@ -137,6 +144,9 @@ func (b *Broker) Start(ctx context.Context, progress func(segstore.Progress)) er
 	}
 	directory, err := b.checkDirectory(cluster)
 	if err != nil {
+		return err
+	}
+	if err := b.awaitLease(ctx, directory); err != nil {
 		return err
 	}
 	if b.state, err = openStateFile(b.fs, b.dir, cluster); err != nil {
@@ -190,15 +200,14 @@ func (b *Broker) Start(ctx context.Context, progress func(segstore.Progress)) er
 func (b *Broker) register(ctx context.Context, cluster meta.Cluster, directory meta.UUID) (meta.Registered, error) {
 	b.lease = coordinator.NewLease(coordinator.LeaseOptions{
 		Lease: b.cfg.Duration("broker.session.timeout.ms"), Every: b.cfg.Duration("broker.heartbeat.interval.ms"),
+		Shared: b.cfg.String("broker.fencing") == "lease",
 	})
-	var process meta.UUID
-	_, _ = rand.Read(process[:])
 	var rack *string
 	if r := b.cfg.String("broker.rack"); r != "" {
 		rack = &r
 	}
 	b.registration = meta.Registration{
-		BrokerID: b.nodeID, ProcessID: process, Lease: b.cfg.Duration("broker.session.timeout.ms"),
+		BrokerID: b.nodeID, ProcessID: b.process, Lease: b.cfg.Duration("broker.session.timeout.ms"),
 		LogDirs: []meta.UUID{directory}, Endpoints: b.endpoints(), Rack: rack, Software: b.software,
 		Floors: b.floors(), AcceptNewLogDirs: b.acceptNew,
 	}
@@ -268,7 +277,8 @@ const (
 )
 
 // Stop ends service in order: not ready, no new connections, waiting fetches and joins answered, requests under way
-// finished, groups handed over, logs flushed and closed. It takes at most until ctx ends.
+// finished, groups handed over, logs flushed and closed. It takes at most until ctx ends. A broker that was replaced leaves
+// its files as they are.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.ready.Store(false)
 	b.server.StopAccepting()
@@ -286,6 +296,9 @@ func (b *Broker) Stop(ctx context.Context) error {
 	b.stop()
 	b.running.Wait()
 	b.server.Close()
+	if b.fenced.Load() {
+		return nil // the files may be another process' by now; the end of this one closes them, and gives the lock back
+	}
 	err := b.segments.Close(true, b.owner.Incarnation)
 	if stateErr := b.state.Close(); err == nil {
 		err = stateErr

@@ -62,7 +62,7 @@ func startTestBrokerOn(t testing.TB, disk vfs.FS, store *metatest.Memory, set ..
 	registry := prometheus.NewRegistry()
 	b, err := New(Options{
 		Config: cfg, Store: store, Segments: segments, FS: disk, Dir: "/log", Log: log, Registerer: registry,
-		Software: "test", BootID: "boot",
+		Software: "test", BootID: "boot", LockID: "the disk",
 	})
 	if err != nil {
 		t.Fatal(err)

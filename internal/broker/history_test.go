@@ -36,7 +36,7 @@ func startRun(t *testing.T, disk *vfs.Mem, store *metatest.Memory, durability se
 		t.Fatal(err)
 	}
 	o := Options{Config: cfg, Store: store, Segments: segments, FS: disk, Dir: "/log", Durability: durability, Log: log,
-		Registerer: prometheus.NewRegistry(), Software: "test", BootID: "boot"}
+		Registerer: prometheus.NewRegistry(), Software: "test", BootID: "boot", LockID: "the disk"}
 	for _, f := range change {
 		f(&o)
 	}

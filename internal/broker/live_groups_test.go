@@ -46,7 +46,7 @@ func startLiveOn(t *testing.T, disk vfs.FS, store meta.Store, durability segstor
 	}
 	b, err := New(Options{
 		Config: cfg, Store: store, Segments: segments, FS: disk, Dir: "/log", Durability: durability, Log: log,
-		Registerer: prometheus.NewRegistry(), Software: "test", BootID: "boot",
+		Registerer: prometheus.NewRegistry(), Software: "test", BootID: "boot", LockID: "the disk",
 	})
 	if err != nil {
 		t.Fatal(err)

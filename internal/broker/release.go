@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"net"
 	"sync"
 
@@ -22,6 +23,24 @@ func (b *Broker) release(answer func(err error)) {
 		}
 		answer(errNotLeader)
 	})
+}
+
+// mayChange is asked before records are appended or removed: a process that was paused, or cut off, first learns whether
+// another one has taken over, and then leaves its logs alone (errNotLeader). It waits until ctx ends.
+func (b *Broker) mayChange(ctx context.Context) error {
+	if b.lease.MayAnswer() {
+		return nil
+	}
+	known := make(chan bool, 1)
+	b.lease.WhenMayAnswer(func(may bool) { known <- may })
+	select {
+	case may := <-known:
+		if may {
+			return nil
+		}
+	case <-ctx.Done():
+	}
+	return errNotLeader
 }
 
 // noteUnmapped logs an error that has no Kafka code, since a client can make nothing of UNKNOWN_SERVER_ERROR.

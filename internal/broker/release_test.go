@@ -24,7 +24,9 @@ func TestNothingIsAnsweredWithoutTheLease(t *testing.T) {
 		epochs.Topics = append(epochs.Topics, topic)
 		refused := b.produceRequest(produceTo{"a", 0, batchOf{}.bytes(t)}, produceTo{"a", 5, batchOf{}.bytes(t)})
 
-		produce := askLater[*kmsg.ProduceResponse](b, b.handleProduce, 9, refused)
+		end0 := b.leader("a", 0).log.Offsets().End
+		asked := make(chan func() *kmsg.ProduceResponse, 1) // before it appends, Produce waits for the lease
+		go func() { asked <- askLater[*kmsg.ProduceResponse](b, b.handleProduce, 9, refused) }()
 		fetch := askLater[*kmsg.FetchResponse](b, b.handleFetch, 12, b.fetchRequest(fetchFrom{"a", 0, 0}))
 		list := askLater[*kmsg.ListOffsetsResponse](b, b.handleListOffsets, 11, listOffsetsRequest("a", timeLatest))
 		end := askLater[*kmsg.OffsetForLeaderEpochResponse](b, b.handleOffsetForLeaderEpoch, 4, epochs)
@@ -41,12 +43,15 @@ func TestNothingIsAnsweredWithoutTheLease(t *testing.T) {
 			b.lease.Renewed(time.Now())
 			want = nil
 		}
-		p, f := produce().Topics[0].Partitions, fetch().Topics[0].Partitions[0]
+		p, f := (<-asked)().Topics[0].Partitions, fetch().Topics[0].Partitions[0]
 		l, e := list().Topics[0].Partitions[0], end().Topics[0].Partitions[0]
 		for what, code := range map[string]int16{"Produce": p[0].ErrorCode, "Fetch": f.ErrorCode, "ListOffsets": l.ErrorCode, "OffsetForLeaderEpoch": e.ErrorCode} {
 			wantCode(t, what, code, want)
 		}
 		wantCode(t, "what was refused before", p[1].ErrorCode, kerr.UnknownTopicOrPartition)
+		if appended := b.leader("a", 0).log.Offsets().End - end0; appended != map[bool]int64{false: 1}[fenced] {
+			t.Errorf("fenced=%v, and %d records were appended", fenced, appended)
+		}
 		if fenced && (p[0].BaseOffset != -1 || f.HighWatermark != -1 || len(f.RecordBatches) > 0 || l.Offset != -1 || e.EndOffset != -1) {
 			t.Errorf("fenced, but answered %+v %+v %+v %+v", p[0], f, l, e)
 		}

@@ -57,6 +57,9 @@ func (b *Broker) keepRunFile(ctx context.Context) {
 			going = false
 		case <-tick.C:
 		}
+		if b.fenced.Load() {
+			return // the directory may be another process' by now
+		}
 		if err := b.writeRunFile(); err != nil {
 			b.log.Warn("the run file could not be renewed; a database that goes back would be noticed less surely", "err", err)
 		}
