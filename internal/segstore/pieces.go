@@ -1,6 +1,7 @@
 package segstore
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -48,6 +49,7 @@ type piece struct {
 }
 
 type records struct {
+	log     *Log
 	handles *handles
 	pieces  []piece
 	first   [1]piece // the store of pieces for most reads
@@ -56,8 +58,8 @@ type records struct {
 	one     [1]*[]byte
 }
 
-func newRecords(h *handles) *records {
-	r := &records{handles: h}
+func newRecords(l *Log) *records {
+	r := &records{log: l, handles: l.store.handles}
 	r.pieces, r.pooled = r.first[:0], r.one[:0]
 	return r
 }
@@ -107,6 +109,7 @@ func (r *records) AppendTo(buf []byte) ([]byte, error) {
 		at := len(buf)
 		buf = append(buf, make([]byte, p.n)...)
 		if err := readFull(p.f, buf[at:], p.off); err != nil {
+			r.log.store.faults.note("read", r.log, err)
 			return buf[:at], fmt.Errorf("%w: %w", ErrStorage, err)
 		}
 	}
@@ -120,12 +123,23 @@ func (r *records) WriteTo(w io.Writer) (int64, error) {
 	for _, p := range r.pieces {
 		n, err := p.writeTo(w)
 		done += n
+		var fault *readFault
+		if errors.As(err, &fault) {
+			r.log.store.faults.note("read", r.log, fault.err)
+			return done, fmt.Errorf("send records: %w: %w", ErrStorage, err)
+		}
 		if err != nil {
 			return done, fmt.Errorf("send records: %w", err)
 		}
 	}
 	return done, nil
 }
+
+// readFault is an error of the file, not of the connection.
+type readFault struct{ err error }
+
+func (e *readFault) Error() string { return e.err.Error() }
+func (e *readFault) Unwrap() error { return e.err }
 
 func (p *piece) writeTo(w io.Writer) (int64, error) {
 	if p.file == nil {
@@ -147,7 +161,7 @@ func (p *piece) writeTo(w io.Writer) (int64, error) {
 	for sent < p.n {
 		b := (*buf)[:min(int64(len(*buf)), p.n-sent)]
 		if err := readFull(p.f, b, p.off+sent); err != nil {
-			return sent, err
+			return sent, &readFault{err}
 		}
 		n, err := w.Write(b)
 		sent += int64(n)

@@ -26,7 +26,7 @@ func (l *Log) Read(from int64, max int, upTo Bound, minOne bool) (Records, error
 		if w.from >= w.bound {
 			return noRecords{}, nil
 		}
-		r := newRecords(l.store.handles)
+		r := newRecords(l)
 		err := w.collect(r)
 		if err == nil {
 			return r, nil

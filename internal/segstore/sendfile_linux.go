@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"syscall"
 )
 
@@ -30,7 +31,10 @@ func sendfile(conn *net.TCPConn, fd uintptr, off, n int64) (sent int64, handled 
 				return false
 			case err == syscall.EINTR:
 			case err == nil:
-				fault = io.ErrUnexpectedEOF
+				fault = &readFault{io.ErrUnexpectedEOF}
+				return true
+			case ofFile(err):
+				fault = &readFault{os.NewSyscallError("sendfile", err)}
 				return true
 			default:
 				fault = err
@@ -46,4 +50,15 @@ func sendfile(conn *net.TCPConn, fd uintptr, off, n int64) (sent int64, handled 
 		err = fault
 	}
 	return sent, true, err
+}
+
+// ofFile says whether an error of sendfile is one that a file system gives and
+// a socket does not: a bad sector, a bad checksum (ext4 and XFS name it EBADMSG
+// and EUCLEAN), or a file that is no longer there for this machine.
+func ofFile(err error) bool {
+	switch err {
+	case syscall.EIO, syscall.EBADMSG, syscall.EUCLEAN, syscall.ESTALE, syscall.ENODATA, syscall.EREMOTEIO, syscall.ENXIO:
+		return true
+	}
+	return false
 }
