@@ -32,6 +32,7 @@ const stopLimit = 10 * time.Second
 type node struct {
 	cfg      *config.Config
 	log      *slog.Logger
+	level    *slog.LevelVar // of log; nil: fixed
 	registry *prometheus.Registry
 	segments *segstore.Store
 	store    *meta.Postgres
@@ -48,7 +49,7 @@ type node struct {
 
 // runNode starts a broker, prints the ready line, calls started, and serves until ctx ends.
 func runNode(ctx context.Context, cfg *config.Config, flags settingFlags, log *slog.Logger, stdout io.Writer, started func(*node)) error {
-	n := &node{cfg: cfg, log: log, began: time.Now(), acceptNewLogDir: flags.acceptNewLogDir, acceptRestored: flags.acceptRestored}
+	n := &node{cfg: cfg, log: log, level: flags.level, began: time.Now(), acceptNewLogDir: flags.acceptNewLogDir, acceptRestored: flags.acceptRestored}
 	if seededbug.Built {
 		log.Error("THIS BUILD HAS SEEDED BUGS AND LOSES DATA: it is for tests only", "bug", seededbug.Active())
 	}
@@ -88,7 +89,7 @@ func (n *node) start(ctx context.Context) error {
 	}
 	b, err := broker.New(broker.Options{
 		Config: n.cfg, Store: n.store, Segments: n.segments, FS: vfs.OS{}, Dir: n.dir, Durability: n.mode,
-		Log: n.log, Registerer: n.registry, Software: readVersion().Version, BootID: bootID(), AcceptNewLogDir: n.acceptNewLogDir, AcceptRestored: n.acceptRestored,
+		Log: n.log, LogLevel: n.level, Registerer: n.registry, Software: readVersion().Version, BootID: bootID(), AcceptNewLogDir: n.acceptNewLogDir, AcceptRestored: n.acceptRestored,
 	})
 	if err != nil {
 		return &exitError{exitUsage, err}

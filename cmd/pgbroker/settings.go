@@ -20,6 +20,7 @@ type settingFlags struct {
 	file     string
 	set      []string
 	logLevel string
+	level    *slog.LevelVar // of the log that logger made
 	// acceptNewLogDir is serve's and dev's word that a lost log directory is known to be lost.
 	acceptNewLogDir bool
 	// acceptRestored is their word that the database was restored from an older backup on purpose.
@@ -94,11 +95,11 @@ func (f *settingFlags) load(log *slog.Logger, extra ...string) (*config.Config, 
 
 // logger writes text to a terminal and JSON elsewhere.
 func (f *settingFlags) logger(w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(strings.ToUpper(f.logLevel))); err != nil {
+	f.level = new(slog.LevelVar)
+	if err := f.level.UnmarshalText([]byte(strings.ToUpper(f.logLevel))); err != nil {
 		return nil, usagef("--log-level %q: use debug, info, warn or error", f.logLevel)
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	opts := &slog.HandlerOptions{Level: f.level}
 	if isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, opts)), nil
 	}

@@ -77,8 +77,12 @@ func TestDescribeConfigsOfOtherResources(t *testing.T) {
 		{kmsg.ConfigResourceTypeBroker, "", 0},
 		{kmsg.ConfigResourceTypeBroker, "2", code(kerr.InvalidRequest)},
 		{kmsg.ConfigResourceTypeBroker, "one", code(kerr.InvalidRequest)},
-		{kmsg.ConfigResourceTypeBrokerLogger, "1", code(kerr.InvalidRequest)},
+		{kmsg.ConfigResourceTypeBrokerLogger, "1", 0},
+		{kmsg.ConfigResourceTypeBrokerLogger, "", code(kerr.InvalidRequest)},
+		{kmsg.ConfigResourceTypeBrokerLogger, "2", code(kerr.InvalidRequest)},
 		{kmsg.ConfigResourceTypeGroupConfig, "never-used", 0},
+		{kmsg.ConfigResourceTypeGroupConfig, "", code(kerr.InvalidRequest)},
+		{kmsg.ConfigResourceTypeClientMetrics, "", code(kerr.InvalidRequest)},
 		{kmsg.ConfigResourceTypeClientMetrics, "never-used", 0},
 		{99, "x", code(kerr.InvalidRequest)},
 	} {
@@ -198,9 +202,15 @@ func TestIncrementalAlterConfigsRefusesAndChangesNothing(t *testing.T) {
 		want int16
 	}{
 		{kmsg.ConfigResourceTypeTopic, "unknown", code(kerr.UnknownTopicOrPartition)},
-		{kmsg.ConfigResourceTypeBroker, "1", code(kerr.InvalidRequest)},
-		{kmsg.ConfigResourceTypeBroker, "", code(kerr.InvalidRequest)},
-		{kmsg.ConfigResourceTypeGroupConfig, "g", code(kerr.InvalidRequest)},
+		{kmsg.ConfigResourceTypeTopic, "", code(kerr.InvalidRequest)},
+		{kmsg.ConfigResourceTypeBroker, "1", code(kerr.InvalidConfig)},
+		{kmsg.ConfigResourceTypeBroker, "2", code(kerr.InvalidRequest)},
+		{kmsg.ConfigResourceTypeBroker, "x", code(kerr.InvalidRequest)},
+		{kmsg.ConfigResourceTypeBrokerLogger, "1", code(kerr.InvalidConfig)},
+		{kmsg.ConfigResourceTypeGroupConfig, "g", code(kerr.InvalidConfig)},
+		{kmsg.ConfigResourceTypeGroupConfig, "", code(kerr.InvalidRequest)},
+		{kmsg.ConfigResourceTypeClientMetrics, "m", code(kerr.InvalidRequest)},
+		{99, "m", code(kerr.InvalidRequest)},
 	} {
 		resp := ask[*kmsg.IncrementalAlterConfigsResponse](b, b.handleIncrementalAlterConfigs, 1, alterRequest(r.kind, r.name, configOp{opSet, "retention.ms", "1"}))
 		if row := resp.Resources[0]; row.ErrorCode != r.want || row.ErrorMessage == nil {

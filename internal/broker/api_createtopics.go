@@ -64,7 +64,7 @@ func (b *Broker) echoTopic(row *kmsg.CreateTopicsResponseTopic, t meta.NewTopic,
 	}
 	row.NumPartitions, row.ReplicationFactor = int32(len(t.Replicas)), int16(len(t.Replicas[0]))
 	row.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
-	for _, e := range b.cfg.DescribeTopic(t.Configs) {
+	for _, e := range b.catalog.Load().cfg.DescribeTopic(t.Configs) {
 		c := kmsg.NewCreateTopicsResponseTopicConfig()
 		c.Name, c.ReadOnly, c.Source, c.IsSensitive = e.Name, e.ReadOnly, int8(e.Source), e.Sensitive
 		c.Value = entryValue(e)
@@ -246,7 +246,7 @@ func (b *Broker) planTopic(live []int32, spec topicSpec) (plan meta.NewTopic, er
 			return plan, fmt.Errorf("%w: %w", errInvalidConfig, err)
 		}
 	}
-	if _, err := b.cfg.Topic(spec.configs); err != nil {
+	if _, err := b.catalog.Load().cfg.Topic(spec.configs); err != nil {
 		return plan, fmt.Errorf("%w: %w", errInvalidConfig, err)
 	}
 	return meta.NewTopic{ID: newTopicID(), Name: spec.name, Configs: spec.configs, Replicas: replicas}, nil

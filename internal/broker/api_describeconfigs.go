@@ -1,9 +1,8 @@
 package broker
 
 // DescribeConfigs (key 32), versions 1 to 4. v1 source and synonyms (KIP-226) · v3 type and documentation (KIP-569) ·
-// v4 flexible.
-// Left out: BROKER_LOGGER (no per-logger levels here). GROUP and CLIENT_METRICS resources have no properties yet and are
-// answered with none, as is the cluster-wide broker default (an empty broker name), which nothing can set.
+// v4 flexible. An empty broker name means what was set for all brokers.
+// Left out: levels of single loggers; there is one, "root" (see loggers.go).
 
 import (
 	"context"
@@ -14,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pgbroker/pgbroker/internal/config"
+	"github.com/pgbroker/pgbroker/internal/meta"
 	"github.com/pgbroker/pgbroker/internal/wire"
 )
 
@@ -47,17 +47,25 @@ func (b *Broker) describeResource(cat *catalog, kind kmsg.ConfigResourceType, na
 		if !ok {
 			return nil, errUnknownTopic
 		}
-		return b.cfg.DescribeTopic(t.configs), nil
+		return cat.cfg.DescribeTopic(t.configs), nil
 	case kmsg.ConfigResourceTypeBroker:
 		if name == "" {
-			return nil, nil
+			return cat.cfg.DescribeBrokerDefault(), nil
 		}
 		if err := b.checkBrokerName(name); err != nil {
 			return nil, err
 		}
-		return b.cfg.DescribeBroker(), nil
+		return cat.cfg.DescribeBroker(), nil
+	case kmsg.ConfigResourceTypeBrokerLogger:
+		return b.describeLoggers(name)
 	case kmsg.ConfigResourceTypeGroupConfig, kmsg.ConfigResourceTypeClientMetrics:
-		return nil, nil
+		if name == "" {
+			return nil, fmt.Errorf("%w: the name is empty", errInvalidRequest)
+		}
+		if kind == kmsg.ConfigResourceTypeGroupConfig {
+			return cat.cfg.DescribeGroup(cat.resources[meta.Resource{Kind: meta.ResourceGroup, Name: name}]), nil
+		}
+		return cat.cfg.DescribeClientMetrics(cat.resources[meta.Resource{Kind: meta.ResourceClientMetrics, Name: name}]), nil
 	}
 	return nil, unsupportedResource(kind)
 }

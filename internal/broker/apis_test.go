@@ -51,7 +51,7 @@ func absent(key int16) string {
 		return "no share groups yet (KIP-932)"
 	case k == kmsg.StreamsGroupHeartbeat, k == kmsg.StreamsGroupDescribe, k == kmsg.StreamsGroupTopologyDescriptionUpdate:
 		return "no streams groups yet (KIP-1071)"
-	case k == kmsg.AlterConfigs, k == kmsg.DescribeClientQuotas, k == kmsg.AlterClientQuotas, k == kmsg.ListConfigResources:
+	case k == kmsg.DescribeClientQuotas, k == kmsg.AlterClientQuotas:
 		return "not yet"
 	}
 	return ""

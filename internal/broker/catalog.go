@@ -18,6 +18,9 @@ type catalog struct {
 	byName  map[string]*topic
 	byID    map[meta.UUID]*topic
 	topics  []*topic // by name
+	// cfg is the configuration with what was set while brokers ran, resources all that was set on other than topics.
+	cfg       *config.Config
+	resources map[meta.Resource]map[string]string
 }
 
 // topic is one topic at one catalog version. Its partitions outlive the version.
@@ -62,15 +65,18 @@ func (b *Broker) newCatalog(m meta.Catalog) (*catalog, error) {
 		byName:  make(map[string]*topic, len(m.Topics)),
 		byID:    make(map[meta.UUID]*topic, len(m.Topics)),
 		topics:  make([]*topic, 0, len(m.Topics)),
+
+		resources: m.Resources,
 	}
+	next.cfg = b.liveConfig(next)
 	last := b.catalog.Load()
 	for i := range m.Topics {
 		row := &m.Topics[i]
-		effective, err := b.cfg.Topic(row.Configs)
+		effective, err := next.cfg.Topic(row.Configs)
 		if err != nil {
 			// Only somebody else's SQL can have put it there. One bad row must not stop every other topic.
 			b.log.Error("a topic has a bad property; it is served with the broker's defaults", "topic", row.Name, "err", err)
-			if effective, err = b.cfg.Topic(nil); err != nil {
+			if effective, err = next.cfg.Topic(nil); err != nil {
 				return nil, fmt.Errorf("defaults of topics: %w", err)
 			}
 		}
@@ -98,6 +104,18 @@ func (b *Broker) newCatalog(m meta.Catalog) (*catalog, error) {
 	}
 	sort.Slice(next.topics, func(i, j int) bool { return next.topics[i].name < next.topics[j].name })
 	return next, nil
+}
+
+// liveConfig is the configuration at a version of the catalog. What somebody else's SQL made unusable does not count.
+func (b *Broker) liveConfig(c *catalog) *config.Config {
+	live, errs := b.cfg.With(c.brokerConfigs(b.nodeID))
+	if err := live.Check(); err != nil {
+		live, errs = b.cfg, append(errs, err)
+	}
+	for _, err := range errs {
+		b.log.Error("a property that was set on brokers is left out", "err", err)
+	}
+	return live
 }
 
 // logConfig translates a topic's properties into the log's.
