@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pgbroker/pgbroker/internal/config"
+	"github.com/pgbroker/pgbroker/internal/segstore"
+	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
 
 // checkNode runs every check of a start that changes nothing: settings, directory, Postgres, migrations.
@@ -21,11 +24,21 @@ func checkNode(ctx context.Context, cfg *config.Config, log *slog.Logger, stdout
 		_, _ = fmt.Fprintf(stdout, "ok  listener %s %s:%d, advertised as %s:%d\n", l.Name, l.Host, l.Port, l.AdvertisedHost, l.AdvertisedPort)
 	}
 	n := &node{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
-	if err := n.openDirectory(); err != nil {
+	if err := n.checkDirectory(); err != nil {
 		return err
 	}
 	defer n.abandon()
-	_, _ = fmt.Fprintf(stdout, "ok  log.dirs %s\n", n.dir)
+	found, err := segstore.Look(vfs.OS{}, n.dir)
+	switch {
+	case errors.Is(err, segstore.ErrDirInUse):
+		return &dirInUseError{n.dir}
+	case err != nil:
+		return directoryError(err)
+	case found:
+		_, _ = fmt.Fprintf(stdout, "ok  log.dirs %s\n", n.dir)
+	default:
+		_, _ = fmt.Fprintf(stdout, "ok  log.dirs %s, which a start makes\n", n.dir)
+	}
 	if n.store, err = openStore(ctx, cfg, log, n.registry); err != nil {
 		return err
 	}

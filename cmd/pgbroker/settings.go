@@ -26,6 +26,9 @@ type settingFlags struct {
 	// acceptRestored is their word that the database was restored from an older backup on purpose.
 	acceptRestored bool
 
+	// standby is serve's --standby.
+	standby bool
+
 	check bool        // --check
 	show  string      // --print-config: "", "set" or "all"
 	wait  *pflag.Flag // --wait-postgres, nil where a command has none

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"syscall"
+
+	"github.com/pgbroker/pgbroker/internal/segstore"
 )
 
 // bindError makes the failure to bind an address of the property key one line that says what to do. It is no broker that
@@ -23,6 +25,14 @@ func bindError(key string, err error) error {
 	}
 	return &exitError{exitFailed, fmt.Errorf("%w; %s", err, advice)}
 }
+
+// dirInUseError: another process of this machine has the lock of the log directory.
+type dirInUseError struct{ dir string }
+
+func (e *dirInUseError) Error() string {
+	return fmt.Sprintf("log.dirs: %s is in use by another process; stop it, or give this one a directory of its own", e.dir)
+}
+func (e *dirInUseError) Unwrap() error { return segstore.ErrDirInUse }
 
 // directoryError is the failure to open the log directory with what to do, where that is known.
 func directoryError(err error) error {

@@ -87,7 +87,7 @@ func TestRestartKeepsAStrayDirectory(t *testing.T) {
 // One node.id is one process: a second one elsewhere hears who runs, where, and what to do.
 func TestASecondProcessOfTheSameNodeIsRefused(t *testing.T) {
 	b := newTestBroker(t)
-	// Each registration comes from a process of its own, this one with another directory.
+	b.process = meta.NewProcessID("the lock of another directory")
 	_, err := b.register(t.Context(), b.catalog.Load().cluster, meta.UUID{9})
 	if !errors.Is(err, meta.ErrLeaseRunning) {
 		t.Fatalf("registered: %v", err)
