@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,17 +135,22 @@ func (s *shell) txnRows() map[string]meta.TransactionRow {
 func TestExpiryIsGuarded(t *testing.T) {
 	expiryBubble(t, func(t *testing.T, s *shell, w *txnWorld, _ Options) {
 		p := w.producer("id", time.Minute)
-		refused := 0
-		s.store.refuse = func(changes []meta.ShardChange) error {
+		var refused atomic.Int32
+		refuse := func(f func([]meta.ShardChange) error) {
+			s.store.mu.Lock()
+			defer s.store.mu.Unlock()
+			s.store.refuse = f
+		}
+		refuse(func(changes []meta.ShardChange) error {
 			if len(changes) > 0 && len(changes[0].DeletedTransactions) > 0 {
-				refused++
+				refused.Add(1)
 				return meta.ErrRowMoved
 			}
 			return nil
-		}
+		})
 		time.Sleep(65 * time.Minute)
-		if rows := s.txnRows(); len(rows) != 1 || refused == 0 {
-			t.Fatalf("a row that moved: %v after %d refusals", rows, refused)
+		if rows := s.txnRows(); len(rows) != 1 || refused.Load() == 0 {
+			t.Fatalf("a row that moved: %v after %d refusals", rows, refused.Load())
 		}
 		if err := p.write(partAt(1), "x"); err != nil {
 			t.Fatalf("the id is still good: %v", err)
@@ -152,7 +158,7 @@ func TestExpiryIsGuarded(t *testing.T) {
 		if err := p.end("x", true); err != nil {
 			t.Fatal(err)
 		}
-		s.store.refuse = nil
+		refuse(nil)
 		time.Sleep(70 * time.Minute)
 		if rows := s.txnRows(); len(rows) != 0 {
 			t.Fatalf("left: %v", rows)
