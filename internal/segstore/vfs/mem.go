@@ -358,6 +358,9 @@ func (l *memLock) Close() error {
 	return nil
 }
 
+// Writable is nil: a disk in memory takes all.
+func (m *Mem) Writable(string) error { return nil }
+
 // Usage is the capacity set and what is left of it.
 func (m *Mem) Usage(string) (total, free int64, err error) {
 	m.mu.Lock()

@@ -96,6 +96,14 @@ func (OS) WriteBackAll(path string) { writeBackAllOS(path) }
 // Lock takes an exclusive lock that ends with the process.
 func (OS) Lock(path string) (io.Closer, error) { return lockOS(path) }
 
+// Writable asks for the rights of this process and whether the file system is read-only.
+func (OS) Writable(dir string) error {
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return &os.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	return nil
+}
+
 // Usage is what a process that is not root may use of the file system that holds path, and what is left of it.
 func (OS) Usage(path string) (total, free int64, err error) { return usageOS(path) }
 

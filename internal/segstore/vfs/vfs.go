@@ -56,6 +56,8 @@ type FS interface {
 	WriteBackAll(path string)
 	// Lock takes an exclusive lock that ends with the process; ErrLocked if another holds it.
 	Lock(path string) (io.Closer, error)
+	// Writable is why no file can be made in a directory, as far as its mode and its file system say; nil if it can.
+	Writable(dir string) error
 	// Usage is the file system that holds path, in bytes: what may be used by a
 	// process that is not root (as df counts its Use%), and what is left of it.
 	Usage(path string) (total, free int64, err error)
