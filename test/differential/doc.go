@@ -14,8 +14,9 @@
 // Lines that begin with white space continue the line before; # begins a comment line.
 //
 //	first                        runs before all others, alone, on a broker that nobody has used
+//	def NAME TEXT                %NAME% stands for the text in later lines
 //	topic NAME [partitions=N] [key=value ...]
-//	                             creates a topic and waits until it can be used
+//	                             creates a topic and waits until it can be used; $id.NAME is its id
 //	case NAME [vA-B]             begins a case, once for each version; $v is the version
 //	[CONN:] Api vN|v* [MOD ...] {Field:value ...}
 //	                             a request, and the wait for its answer
@@ -30,7 +31,7 @@
 // out), append=HEX.
 //
 // Fields have kmsg's names; those that are not given have kmsg's defaults. Values: 1, true, text, "text", null, 0xHEX, [a b],
-// {…}; T+5 is a time (five milliseconds after a point shortly before the run); E+1 is a leader
+// {…}; x*300 (300 times); T+5 is a time (five milliseconds after a point shortly before the run); E+1 is a leader
 // epoch (one after that of a new topic); $name; zero (a topic id); batch{…} and
 // kmsg types such as ConsumerMemberMetadata{…} where bytes are wanted.
 //
@@ -39,6 +40,7 @@
 // Only fields that exist in the version are printed. Topic ids, member ids, producer ids, session ids, the cluster id, the
 // broker's port, log directories, disk sizes and the present time become names in the order in which they appear, and leader
 // epochs are counted from that of a new topic, E (0 in Kafka, 1 here); texts of errors and of documentation are only null,
-// empty or present. A request with a max wait tells whether it was over. Nothing
+// empty or present. A request with a max wait of 300 ms or more tells whether it was
+// over. Nothing
 // else is changed. The last line of a case says which connections still answer.
 package differential

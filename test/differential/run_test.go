@@ -94,7 +94,7 @@ func (r *run) script(s *script) error {
 	}
 	for _, it := range s.items {
 		if it.topic != nil {
-			if err := p.topic(it.topic); err != nil {
+			if err := p.create(it.topic); err != nil {
 				return fmt.Errorf("%s: topic %v: %w", s.name, it.topic, err)
 			}
 			continue
@@ -106,6 +106,14 @@ func (r *run) script(s *script) error {
 		}
 	}
 	return nil
+}
+
+// create makes a topic whose id scripts and transcripts name after it.
+func (p *player) create(words []string) error {
+	id, err := p.topic(words)
+	p.scope.vars["id."+words[0]] = reflect.ValueOf(id)
+	p.render.names["topic-id "+hex.EncodeToString(id[:])] = "id-of-" + words[0]
+	return err
 }
 
 func (p *player) playCase(it item, version int16) error {
@@ -161,8 +169,8 @@ func (p *player) step(st *step) error {
 		return p.let(st.words)
 	case "topic":
 		words := slices.Clone(st.words)
-		words[0] = strings.ReplaceAll(words[0], "$v", strconv.Itoa(int(p.scope.version)))
-		return p.topic(words)
+		words[0] = p.scope.expand(words[0])
+		return p.create(words)
 	case "close":
 		if c, ok := p.conns[st.conn]; ok {
 			_ = c.conn.Close()
@@ -249,7 +257,7 @@ func (p *player) receive(name string, c *client) {
 	p.mu.Lock()
 	p.answered[[2]int16{due.resp.Key(), due.resp.GetVersion()}] = true
 	p.mu.Unlock()
-	if due.wait > 0 {
+	if due.wait >= 300*time.Millisecond { // anything less may be over before a busy machine answers
 		if time.Since(due.sent) < due.wait {
 			p.say("  (before the max wait)")
 		} else {

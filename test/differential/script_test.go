@@ -84,7 +84,10 @@ func loadScripts(t *testing.T) (scripts []*script) {
 func parseScript(name, text string) (*script, error) {
 	s := &script{name: name, text: text}
 	seen := map[string]bool{}
+	macros := strings.NewReplacer()
+	var definitions []string
 	for _, l := range logicalLines(text) {
+		l.text = macros.Replace(l.text)
 		words := strings.Fields(l.text)
 		var last *item
 		if len(s.items) > 0 && s.items[len(s.items)-1].name != "" {
@@ -94,6 +97,10 @@ func parseScript(name, text string) (*script, error) {
 		switch {
 		case words[0] == "first":
 			s.first = true
+		case words[0] == "def" && len(words) > 2:
+			_, rest, _ := strings.Cut(l.text, words[1])
+			definitions = append([]string{"%" + words[1] + "%", strings.TrimSpace(rest)}, definitions...)
+			macros = strings.NewReplacer(definitions...)
 		case words[0] == "case":
 			var it item
 			if it, err = parseCase(words[1:]); err == nil && seen[it.name] {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -30,8 +29,8 @@ func (r *run) ask(req kmsg.Request) (kmsg.Response, error) {
 	return due.resp, err
 }
 
-// topic creates a topic and waits until its partitions have a leader that serves them.
-func (r *run) topic(words []string) error {
+// topic creates a topic, waits until its partitions have a leader that serves them, and returns its id.
+func (r *run) topic(words []string) (id [16]byte, err error) {
 	t := kmsg.NewCreateTopicsRequestTopic()
 	t.Topic, t.NumPartitions, t.ReplicationFactor = words[0], 1, 1
 	for _, w := range words[1:] {
@@ -39,7 +38,7 @@ func (r *run) topic(words []string) error {
 		if k == "partitions" {
 			n, err := strconv.Atoi(v)
 			if err != nil {
-				return err
+				return id, err
 			}
 			t.NumPartitions = int32(n)
 			continue
@@ -50,12 +49,13 @@ func (r *run) topic(words []string) error {
 	req.Version, req.TimeoutMillis, req.Topics = 7, 10_000, []kmsg.CreateTopicsRequestTopic{t}
 	resp, err := r.ask(req)
 	if err != nil {
-		return err
+		return id, err
 	}
-	if code := resp.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode; code != 0 {
-		return fmt.Errorf("code %d", code)
+	created := resp.(*kmsg.CreateTopicsResponse).Topics[0]
+	if created.ErrorCode != 0 {
+		return id, fmt.Errorf("code %d", created.ErrorCode)
 	}
-	return r.usable(t.Topic, t.NumPartitions)
+	return created.TopicID, r.usable(t.Topic, t.NumPartitions)
 }
 
 func (r *run) usable(topic string, partitions int32) error {
@@ -85,7 +85,7 @@ func (r *run) usable(topic string, partitions int32) error {
 
 // findEpoch asks which leader epoch a new topic has.
 func (r *run) findEpoch() error {
-	if err := r.topic([]string{"differential-epoch"}); err != nil {
+	if _, err := r.topic([]string{"differential-epoch"}); err != nil {
 		return err
 	}
 	req := kmsg.NewPtrMetadataRequest()
@@ -102,12 +102,14 @@ func (r *run) findEpoch() error {
 
 // warm waits until both coordinators answer, which makes Kafka create its internal topics.
 func (r *run) warm(ctx context.Context) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.address))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	return until(60*time.Second, func() error {
+		resp, err := r.ask(kmsg.NewPtrInitProducerIDRequest())
+		if err != nil {
+			return err
+		}
+		if code := resp.(*kmsg.InitProducerIDResponse).ErrorCode; code != 0 {
+			return fmt.Errorf("producer id: code %d", code)
+		}
 		// Several ids, so that each partition of the internal topics has been asked for.
 		for i := range 16 {
 			fetch := kmsg.NewPtrOffsetFetchRequest()

@@ -120,10 +120,15 @@ type scope struct {
 	vars    map[string]reflect.Value
 }
 
+// expand writes the version for $v.
+func (s *scope) expand(word string) string {
+	return strings.ReplaceAll(word, "$v", strconv.Itoa(int(s.version)))
+}
+
 // set stores a parsed value.
 func (s *scope) set(to reflect.Value, n node) error {
 	if name, ok := strings.CutPrefix(n.word, "$"); ok && !n.quoted && n.word != "$v" {
-		v, found := s.vars[name]
+		v, found := s.vars[s.expand(name)]
 		if !found {
 			return fmt.Errorf("$%s is not known", name)
 		}
@@ -145,7 +150,7 @@ func (s *scope) set(to reflect.Value, n node) error {
 	if n.kind != 'w' {
 		return fmt.Errorf("a %s cannot be a list or fields", to.Type())
 	}
-	return s.setWord(to, strings.ReplaceAll(n.word, "$v", strconv.Itoa(int(s.version))))
+	return s.setWord(to, s.expand(n.word))
 }
 
 func (n node) isNull() bool { return n.kind == 'w' && n.word == "null" && !n.quoted }
@@ -247,19 +252,23 @@ func (s *scope) bytes(n node) ([]byte, error) {
 	if digits, ok := strings.CutPrefix(n.word, "0x"); ok && !n.quoted {
 		return hex.DecodeString(digits)
 	}
-	return []byte(strings.ReplaceAll(n.word, "$v", strconv.Itoa(int(s.version)))), nil
+	return []byte(repeated(s.expand(n.word))), nil
+}
+
+// repeated makes the word x*5 xxxxx.
+func repeated(word string) string {
+	if text, n, ok := strings.Cut(word, "*"); ok && text != "" {
+		if times, err := strconv.Atoi(n); err == nil {
+			return strings.Repeat(text, times)
+		}
+	}
+	return word
 }
 
 func (s *scope) setWord(to reflect.Value, word string) error {
 	switch to.Kind() {
 	case reflect.String:
-		// repeat*N: a text of N bytes.
-		if text, n, ok := strings.Cut(word, "*"); ok && text != "" {
-			if times, err := strconv.Atoi(n); err == nil {
-				word = strings.Repeat(text, times)
-			}
-		}
-		to.SetString(word)
+		to.SetString(repeated(word))
 		return nil
 	case reflect.Bool:
 		b, err := strconv.ParseBool(word)
