@@ -3,8 +3,10 @@ package serve
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -269,6 +271,9 @@ func TestCheckAndPrintConfig(t *testing.T) {
 	out := run(t, nil, append(serveArgs(url, dir), "--check")...).must(t)
 	if !regexp.MustCompile(`^ok  listener PLAINTEXT 127\.0\.0\.1:0.*\nok  log\.dirs .*\nok  postgres .*, schema version 0 of [1-9]\d*\n$`).MatchString(out) {
 		t.Errorf("--check says:\n%s", out)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("--check has made the log directory: %v", err)
 	}
 	checked := run(t, nil, append(serveArgs("postgres://u:"+secret+"@127.0.0.1:1/x", dir), "--wait-postgres", "1s", "--check")...)
 	if checked.code != 3 || len(checked.errorLines()) != 1 || strings.Contains(checked.errs+checked.out, secret) {
