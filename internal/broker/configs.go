@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pgbroker/pgbroker/internal/config"
+	"github.com/pgbroker/pgbroker/internal/coordinator"
 	"github.com/pgbroker/pgbroker/internal/meta"
 )
 
@@ -291,4 +292,15 @@ func eachResource(keys []configKey, alter func(i int) error, row func(k configKe
 		}
 		row(k, alter(i))
 	}
+}
+
+// consumerTimes are the timeouts of one group's KIP-848 members, with what was set on the group.
+func (b *Broker) consumerTimes(group string) coordinator.ConsumerTimes {
+	cat := b.catalog.Load()
+	own := cat.resources[meta.Resource{Kind: meta.ResourceGroup, Name: group}]
+	if own == nil {
+		return coordinator.ConsumerTimes{} // the broker's
+	}
+	g := cat.cfg.Group(own)
+	return coordinator.ConsumerTimes{Session: g.ConsumerSessionTimeout, Interval: g.ConsumerHeartbeatInterval}
 }

@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/pgbroker/pgbroker/internal/coordinator"
 	"github.com/pgbroker/pgbroker/internal/meta"
 )
 
@@ -171,6 +173,12 @@ func TestGroupAndClientMetricsProperties(t *testing.T) {
 		if got := b.described(c.kind, c.name, c.op.name); got != c.then {
 			t.Errorf("%.9s after %v: %q, want %q", c.name, c.op, got, c.then)
 		}
+	}
+	if got := b.consumerTimes("g"); got.Session != 50*time.Second || got.Interval != 5*time.Second {
+		t.Errorf("the coordinator is told %+v", got)
+	}
+	if got := b.consumerTimes("h"); got != (coordinator.ConsumerTimes{}) {
+		t.Errorf("the coordinator is told %+v of a group without properties", got)
 	}
 	if got := b.alter(ofGroup, "g", configOp{opDelete, "consumer.session.timeout.ms", "null"}); got != 0 || len(b.catalog.Load().resources) != 1 {
 		t.Errorf("code %d, %v", got, b.catalog.Load().resources)

@@ -39,6 +39,7 @@ func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[
 		ConsumerHeartbeatInterval: b.cfg.Duration("group.consumer.heartbeat.interval.ms"),
 		ConsumerMaxSize:           b.cfg.Int("group.consumer.max.size"),
 		ConsumerAssignors:         b.cfg.List("group.consumer.assignors"),
+		ConsumerTimes:             b.consumerTimes,
 		Topics:                    topicViews(b.catalog.Load),
 
 		Logs: &b.txns, NewProducerID: b.nextProducerID,
