@@ -12,10 +12,10 @@ DURATION ?= 10m
 SEED ?=
 PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
 
-.PHONY: help build dev test lint unit storm test-root compat seeded many bench-log torture soak bench chaos image clean
+.PHONY: help build dev test lint unit storm test-root compat seeded many bench-log torture soak bench-quick bench bench-full bench-pgbench bench-report chaos image clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
 
 build: ## build bin/pgbroker, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/pgbroker
@@ -70,8 +70,25 @@ soak: build ## an hour at a fixed rate: nothing may grow (DURATION=1h RATE=bytes
 storm: ## 2,000 members commit every second, then beside an open snapshot (five minutes)
 	PGBROKER_STORM=1 $(GO) test ./internal/coordinator -run TestCommitStorm -count=1 -timeout 15m -v
 
-bench: build ## produce and fetch, both durabilities
-	$(GO) run ./bench $(ARGS)
+# What a benchmark writes: the results, and the section of the document with its plots (DOC= leaves them alone).
+RESULTS ?= bench/results/$(shell date -u +%Y-%m-%dT%H%M)-$@.json
+DOC ?= docs/performance.md
+BENCH = $(GO) build -o bin/bench ./bench && bin/bench
+
+bench-quick: build ## throughput beside Kafka and the floor, in ten minutes (FILL=0: leave the page cache alone)
+	$(BENCH) run -tier quick -results $(RESULTS) $(ARGS)
+
+bench: build ## every figure that we want to hold, beside Kafka, in 75 minutes; renews docs/performance.md
+	$(BENCH) run -tier must -results $(RESULTS) -doc "$(DOC)" $(ARGS)
+
+bench-full: build ## the same, read_committed in pairs and the matrix of transactions: three hours
+	$(BENCH) run -tier full -results $(RESULTS) -doc "$(DOC)" $(ARGS)
+
+bench-pgbench: build ## what a broker costs the Postgres beside it, against a program that only writes
+	$(BENCH) pgbench -results $(RESULTS) $(ARGS)
+
+bench-report: ## tables of an earlier run, and docs/performance.md from it (RESULTS=bench/results/...)
+	$(BENCH) report -results $(RESULTS) -doc "$(DOC)"
 
 chaos: build ## clients under kills, pauses and cuts, their histories judged (DURATION=10m, SEED=...)
 	PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) PGBROKER_CHAOS_DURATION=$(DURATION) PGBROKER_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v ./test/chaos -run TestChaos

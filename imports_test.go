@@ -33,7 +33,11 @@ var mayImport = map[string][]string{
 	"internal/segstore/vfs":   {},
 	"internal/wire":           {},
 	"migrations":              {},
-	"bench":                   {},
+	"bench":                   {"bench/floor", "bench/load", "bench/peer", "bench/report", "internal/embedpg"},
+	"bench/floor":             {},
+	"bench/load":              {},
+	"bench/peer":              {"internal/embedpg"},
+	"bench/report":            {},
 	"test/harness":            {},
 	"test/chaos":              {},
 	"test/history":            {}, // pure: what clients saw, whatever the client
@@ -55,16 +59,16 @@ var only = []struct {
 	outside string
 	rooms   []string
 }{
-	{"github.com/twmb/franz-go/pkg/kmsg", []string{"internal/wire", "internal/broker", "cmd/pgbroker"}},
-	{"github.com/twmb/franz-go/pkg/kgo", []string{"cmd/pgbroker", "bench", "test/harness"}},
-	{"github.com/twmb/franz-go/pkg/kadm", []string{"cmd/pgbroker", "bench", "test/harness"}},
+	{"github.com/twmb/franz-go/pkg/kmsg", []string{"internal/wire", "internal/broker", "cmd/pgbroker", "bench/floor", "bench/load"}},
+	{"github.com/twmb/franz-go/pkg/kgo", []string{"cmd/pgbroker", "bench/load", "test/harness"}},
+	{"github.com/twmb/franz-go/pkg/kadm", []string{"cmd/pgbroker", "bench/load", "test/harness"}},
 	{"github.com/jackc/pgx", []string{"internal/meta"}},
 	{"github.com/golang-migrate", []string{"internal/meta"}},
 	{"github.com/spf13/cobra", []string{"cmd/pgbroker"}},
 }
 
 // filesystem lists the rooms that may call os for files; everywhere else the disk has one door, vfs.
-var filesystem = []string{"cmd/pgbroker", "internal/embedpg", "internal/embedpg/pgtest", "internal/segstore/vfs", "bench", "test/harness"}
+var filesystem = []string{"cmd/pgbroker", "internal/embedpg", "internal/embedpg/pgtest", "internal/segstore/vfs", "bench", "bench/floor", "bench/peer", "bench/report", "test/harness"}
 
 // osFiles are the functions of os that touch files.
 var osFiles = []string{"Open", "OpenFile", "Create", "CreateTemp", "ReadFile", "WriteFile", "ReadDir", "Remove", "RemoveAll", "Rename", "Mkdir",

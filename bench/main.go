@@ -1,94 +1,106 @@
-// Command bench measures a pgbroker that it starts itself: produce and fetch, MiB/s and CPU-seconds per GiB of the
-// broker, in both durabilities. Every record is counted: sent, acknowledged and read back must be equal.
+// Command bench measures pgbroker beside Apache Kafka and beside the least that a broker can be, on one machine, with one
+// client, on the same work.
 //
-// The clients run on the same cores as the broker, so MiB/s says as much about them; the broker's CPU-seconds per GiB
-// is the figure to compare. A first, unmeasured round warms memory and page cache.
+//	bench run -tier quick|must|full   start each peer in turn, run the cases, print the tables, write the JSON
+//	bench report -results FILE        print the tables of an earlier run, write its plots and its section of the document
+//	bench pgbench                     what a broker costs the Postgres beside it
+//	bench floor                       the floor, as a process of its own
+//	bench client                      one case, as a process of its own: a spec on standard input, an outcome on standard output
+//
+// How it measures is in docs/performance.md.
 package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
-	"time"
+	"strings"
+	"syscall"
+
+	"github.com/pgbroker/pgbroker/bench/floor"
+	"github.com/pgbroker/pgbroker/bench/peer"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var (
-		binary  = flag.String("binary", "bin/pgbroker", "the pgbroker `binary` to measure")
-		total   = flag.Int("mib", 1024, "`MiB` of record data in each case")
-		rounds  = flag.Int("rounds", 2, "measured `rounds` for each durability, alternating")
-		results = flag.String("results", "", "write the figures as JSON to this `file`")
-	)
-	flag.Parse()
-	if err := run(ctx, *binary, *total, *rounds, *results); err != nil {
+	commands := map[string]func(context.Context, []string) error{
+		"run": runCommand, "report": reportCommand, "pgbench": pgbenchCommand, "floor": floorCommand, "client": clientCommand,
+	}
+	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: bench run | report | pgbench | floor | client")
+		os.Exit(2)
+	}
+	err := commands[os.Args[1]](ctx, os.Args[2:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// report is what a run writes: enough to know what was measured where.
-type report struct {
-	Time     time.Time `json:"time"`
-	Go       string    `json:"go"`
-	CPUs     int       `json:"cpus"`
-	Kernel   string    `json:"kernel"`
-	MiB      int       `json:"mib_per_case"`
-	Measured []figure  `json:"measured"`
+// places are the flags that say where things are.
+type places struct{ binary, dir, assemble, log4j string }
+
+func (p *places) register(f *flag.FlagSet) {
+	f.StringVar(&p.binary, "binary", "bin/pgbroker", "the pgbroker `binary` to measure")
+	f.StringVar(&p.dir, "dir", "", "the `folder` for the peers' data (a temporary one)")
+	f.StringVar(&p.assemble, "kafka", "test/compat/kafka/assemble", "the `script` that prints the folder of Kafka's jars")
+	f.StringVar(&p.log4j, "log4j", "test/compat/kafka/log4j2.properties", "Kafka's logging `configuration`")
 }
 
-func run(ctx context.Context, binary string, totalMiB, rounds int, results string) error {
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	rep := report{Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(), Kernel: string(trimNewline(kernel)), MiB: totalMiB}
-	fmt.Printf("%-8s %-26s %10s %12s %10s %12s %12s\n", "mode", "case", "MiB/s", "records/s", "CPU s/GiB", "request p50", "request p99")
-	for round := 0; round <= rounds; round++ {
-		// Round 0 warms up. Then A B, B A, ...
-		modes := []string{"strict", "relaxed"}
-		if round%2 == 0 {
-			modes[0], modes[1] = modes[1], modes[0]
+// options makes the data folder; remove empties it again.
+func (p *places) options() (o peer.Options, remove func(), err error) {
+	dir, err := os.MkdirTemp(p.dir, "pgbroker-bench-")
+	if err != nil {
+		return o, nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	fail := func(err error) (peer.Options, func(), error) { remove(); return o, nil, err }
+	if err := os.Chmod(dir, 0o755); err != nil { // Postgres may run as another user
+		return fail(err)
+	}
+	o = peer.Options{Dir: dir}
+	if o.Self, err = os.Executable(); err != nil {
+		return fail(err)
+	}
+	for _, p := range []struct{ from, to *string }{{&p.binary, &o.Binary}, {&p.assemble, &o.Assemble}, {&p.log4j, &o.Log4j}} {
+		if *p.to, err = filepath.Abs(*p.from); err != nil {
+			return fail(err)
 		}
-		for _, mode := range modes {
-			mib := totalMiB
-			if round == 0 {
-				mib = max(totalMiB/4, 64)
-			}
-			figures, err := measure(ctx, binary, mode, mib)
-			if err != nil {
-				return fmt.Errorf("%s: %w", mode, err)
-			}
-			if round == 0 {
-				continue
-			}
-			for _, f := range figures {
-				f.Round = round
-				rep.Measured = append(rep.Measured, f)
-				fmt.Printf("%-8s %-26s %10.0f %12.0f %10.2f %12s %12s\n", f.Mode, f.Case, f.MiBPerSecond, f.RecordsPerSecond, f.CPUSecondsPerGiB,
-					f.RequestP50.Round(10*time.Microsecond), f.RequestP99.Round(10*time.Microsecond))
-			}
+		if _, err := os.Stat(*p.to); err != nil {
+			return fail(fmt.Errorf("%w (run it from the project's root: make bench)", err))
 		}
 	}
-	if results == "" {
-		return nil
+	return o, remove, nil
+}
+
+func floorCommand(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("floor", flag.ContinueOnError)
+	listen := f.String("listen", "127.0.0.1:9092", "the `address` to listen on")
+	dir := f.String("dir", "", "the `folder` for its files, which is made")
+	fsync := f.Bool("fsync", false, "fdatasync before it answers")
+	if err := f.Parse(args); err != nil {
+		return err
 	}
-	raw, err := json.MarshalIndent(rep, "", "  ")
+	if err := os.MkdirAll(*dir, 0o755); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", *listen)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(results), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(results, append(raw, '\n'), 0o644)
+	return floor.Serve(ctx, l, *dir, *fsync)
 }
 
-func trimNewline(b []byte) []byte {
-	for len(b) > 0 && b[len(b)-1] == '\n' {
-		b = b[:len(b)-1]
-	}
-	return b
+// split cuts a list of words at commas; "" is none.
+func split(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }

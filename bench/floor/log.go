@@ -1,0 +1,104 @@
+package floor
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// overheadBytes is what a batch has before its records (record batch, magic 2).
+const overheadBytes = 61
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// log is one partition: batches one after the other in a file.
+type log struct {
+	file *os.File
+
+	mu      sync.Mutex
+	size    int64
+	next    int64   // offset of the next record
+	starts  []int64 // where each batch begins in the file,
+	offsets []int64 // and its first offset
+	grown   chan struct{}
+}
+
+func openLog(dir, topic string, partition int32) (*log, error) {
+	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.log", topic, partition)))
+	if err != nil {
+		return nil, err
+	}
+	return &log{file: f, grown: make(chan struct{})}, nil
+}
+
+// append checks the batch's CRC, stamps its offset and writes it.
+func (l *log) append(batch []byte) (base int64, err error) {
+	if len(batch) < overheadBytes || int(binary.BigEndian.Uint32(batch[8:]))+12 != len(batch) {
+		return 0, fmt.Errorf("not one record batch")
+	}
+	if crc32.Checksum(batch[21:], castagnoli) != binary.BigEndian.Uint32(batch[17:]) {
+		return 0, fmt.Errorf("wrong CRC")
+	}
+	records := int64(int32(binary.BigEndian.Uint32(batch[23:]))) + 1 // last offset delta
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	binary.BigEndian.PutUint64(batch, uint64(l.next))
+	if _, err := l.file.WriteAt(batch, l.size); err != nil {
+		return 0, err
+	}
+	base = l.next
+	l.starts, l.offsets = append(l.starts, l.size), append(l.offsets, base)
+	l.size += int64(len(batch))
+	l.next += records
+	return base, nil
+}
+
+// show wakes those who wait for more.
+func (l *log) show() {
+	l.mu.Lock()
+	close(l.grown)
+	l.grown = make(chan struct{})
+	l.mu.Unlock()
+}
+
+// find returns the place of whole batches from the one that holds offset on, at most limit bytes but one batch at least,
+// the end of the log, and a channel that closes when it has grown.
+func (l *log) find(offset, limit int64) (at, size, next int64, grown <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if offset >= l.next {
+		return l.size, 0, l.next, l.grown
+	}
+	lo, hi := 0, len(l.offsets) // the last batch whose first offset is at most the wanted one
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; l.offsets[mid] <= offset {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	at = l.starts[lo]
+	end := l.size
+	if at+limit < l.size {
+		last, high := lo+1, len(l.starts) // the first batch that begins behind the limit
+		for last < high {
+			if mid := (last + high) / 2; l.starts[mid] <= at+limit {
+				last = mid + 1
+			} else {
+				high = mid
+			}
+		}
+		end = l.starts[max(last-1, lo+1)]
+	}
+	return at, end - at, l.next, l.grown
+}
+
+func (l *log) remove() error {
+	if err := os.Remove(l.file.Name()); err != nil {
+		return err
+	}
+	return l.file.Close()
+}

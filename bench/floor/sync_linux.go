@@ -1,0 +1,5 @@
+package floor
+
+import "syscall"
+
+func (l *log) sync() error { return syscall.Fdatasync(int(l.file.Fd())) }

@@ -1,0 +1,67 @@
+package peer
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+func TestParseStat(t *testing.T) {
+	line := "4242 (a (b) c) S 17 4242 4242 0 -1 4194304 100 200 0 0 150 50 30 20 20 0 8 0 12345 1000 200 0\n"
+	got, err := parseStat([]byte(line))
+	if err != nil || got != (stat{4242, 17, 2500 * time.Millisecond}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, bad := range []string{"", "1 sh S 2", "1 (sh) S 2 3"} {
+		if _, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+// TestCPUCountsTheTree has a grandchild work and sees its time, also after it ended.
+func TestCPUCountsTheTree(t *testing.T) {
+	cmd := exec.Command("sh", "-c", `sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; echo done; read _`)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{process: &process{cmd: cmd}}
+	cpu, err := n.CPU()
+	if err != nil || cpu < 50*time.Millisecond {
+		t.Errorf("%v of processor time seen (%v): the grandchild's is missing", cpu, err)
+	}
+	peak, err := n.PeakMiB()
+	rss, pg, err2 := n.Memory()
+	if err != nil || err2 != nil || peak <= 0 || rss <= 0 || pg != 0 {
+		t.Errorf("peak %v, resident %v and %v (%v, %v)", peak, rss, pg, err, err2)
+	}
+	_ = in.Close()
+	_ = cmd.Wait()
+	if _, err := n.CPU(); err == nil {
+		t.Error("the time of a process that is gone was read")
+	}
+}
+
+func TestFieldMiB(t *testing.T) {
+	if got, err := fieldMiB("VmPeak:\t 10 kB\nVmHWM:\t 2048 kB\n", "VmHWM:"); err != nil || got != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := fieldMiB("VmPeak:\t 10 kB\n", "VmHWM:"); err == nil {
+		t.Error("a missing line was read")
+	}
+	if free, err := memoryMiB("MemTotal:"); err != nil || free < 100 {
+		t.Errorf("%v, %v (%d)", free, err, os.Getpid())
+	}
+}
