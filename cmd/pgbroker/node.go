@@ -109,12 +109,6 @@ type serving struct {
 func (n *node) start(ctx context.Context) error {
 	n.registry = prometheus.NewRegistry()
 	n.serving.Store(&serving{registry: n.registry})
-	if n.standby { // it is live while it waits, whatever there is to wait for
-		n.waiting.Store(n.newStandby())
-		if err := n.listenHTTP(); err != nil {
-			return err
-		}
-	}
 	if err := n.checkDirectory(); err != nil {
 		return err
 	}

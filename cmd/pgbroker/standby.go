@@ -13,20 +13,24 @@ import (
 	"github.com/pgbroker/pgbroker/internal/meta"
 )
 
-// newStandby makes the waiting part of a start with --standby.
-func (n *node) newStandby() *broker.Standby {
-	return broker.NewStandby(broker.StandbyOptions{
-		NodeID: int32(n.cfg.Int("node.id")), Dir: n.cfg.List("log.dirs")[0], Holder: n.holder, Directory: n.directoryID,
-		Lock: func() string { return lockID(n.dir) }, Open: n.openDirectory, AnyDirectory: n.acceptNewLogDir, Log: n.log,
-	})
-}
-
-// standBy returns when the database answers, the broker's place is free and the log directory is open.
+// standBy returns when the database answers, the broker's place is free and the log directory is open. It is live meanwhile,
+// whatever there is to wait for.
 func (n *node) standBy(ctx context.Context) (err error) {
+	if _, err := n.cfg.Listeners(); err != nil {
+		return &exitError{exitUsage, err}
+	}
 	if n.store, err = newStore(ctx, n.cfg, n.log, n.registry); err != nil {
 		return err
 	}
-	if err := n.waiting.Load().Wait(ctx); err != nil {
+	wait := broker.NewStandby(broker.StandbyOptions{
+		NodeID: int32(n.cfg.Int("node.id")), Dir: n.dir, Holder: n.holder, Directory: n.directoryID,
+		Lock: func() string { return lockID(n.dir) }, Open: n.openDirectory, AnyDirectory: n.acceptNewLogDir, Log: n.log,
+	})
+	n.waiting.Store(wait)
+	if err := n.listenHTTP(); err != nil {
+		return err
+	}
+	if err := wait.Wait(ctx); err != nil {
 		return err
 	}
 	n.waiting.Store(nil)

@@ -18,12 +18,17 @@ const statusLong = `Show the cluster: its id, brokers, and how many topics, part
 has. The exit code is 10 when partitions have replicas that are out of sync, and
 11 when partitions have no leader.
 
+With --http it asks the HTTP address of one pgbroker instead: whether it is ready, or
+a standby and what that waits for, or not ready and why. The exit code is 0 when it
+is ready and 10 otherwise.
+
 With --wait ready it asks http://ADDRESS/readyz of a pgbroker until the answer is
 200, for at most --for, and ends with exit code 3 when it was not ready by then.
 That is what health checks of containers call; it does not need the Kafka port.`
 
 const statusExample = `  pgbroker status
   pgbroker status -o json
+  pgbroker status --http 127.0.0.1:9404
   pgbroker status --wait ready --for 60s
   pgbroker status --wait ready --for 1s --http 127.0.0.1:9404`
 
@@ -77,8 +82,11 @@ func newStatusCmd(g *globals) *cobra.Command {
 				}
 				return waitReady(cmd.Context(), httpAddress, patience)
 			}
-			if cmd.Flags().Changed("for") || cmd.Flags().Changed("http") {
-				return usagef("--for and --http go with --wait ready")
+			if cmd.Flags().Changed("for") {
+				return usagef("--for goes with --wait ready")
+			}
+			if cmd.Flags().Changed("http") {
+				return g.processStatus(cmd, httpAddress)
 			}
 			c, err := g.connect(cmd)
 			if err != nil {
@@ -161,8 +169,55 @@ func askReady(ctx context.Context, httpClient *http.Client, url string) error {
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxReadyAnswer))
 	reason := strings.Join(strings.Fields(string(body)), " ")
-	return fmt.Errorf("it answers %s: %s", resp.Status, reason)
+	return &notReadyError{resp.Status, reason}
 }
+
+// processState is one process in JSON.
+type processState struct {
+	Address string `json:"address"`
+	State   string `json:"state"` // ready, standby, not ready
+	Reason  string `json:"reason,omitempty"`
+}
+
+func (s processState) resourceName() string { return "process/" + s.Address }
+
+// processStatus shows what one process says of itself. It does not need the Kafka port, which a standby does not have.
+func (g *globals) processStatus(cmd *cobra.Command, address string) error {
+	url, err := readyURL(address)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), g.timeout)
+	defer cancel()
+	s := processState{Address: address, State: "ready"}
+	var not *notReadyError
+	switch err := askReady(ctx, &http.Client{}, url); {
+	case errors.As(err, &not):
+		s.State, s.Reason = "not ready", not.reason
+		if reason, ok := strings.CutPrefix(not.reason, "standby: "); ok {
+			s.State, s.Reason = "standby", reason
+		}
+	case err != nil:
+		return unreachablef("status of %s: %w", url, err)
+	}
+	doc := document{kind: "ProcessStatus", items: []item{s}, table: func(w io.Writer, _ bool) {
+		t := newTable("PROCESS", "STATE", "REASON")
+		t.row(s.Address, s.State, s.Reason)
+		t.write(w)
+	}}
+	if err := doc.write(cmd.OutOrStdout(), g.output); err != nil {
+		return err
+	}
+	if not != nil {
+		return &exitError{code: exitWarning}
+	}
+	return nil
+}
+
+// notReadyError is an answer that is not 200, with what it says.
+type notReadyError struct{ status, reason string }
+
+func (e *notReadyError) Error() string { return fmt.Sprintf("it answers %s: %s", e.status, e.reason) }
 
 func (c *client) status(w io.Writer) error {
 	ctx, cancel := c.bounded()
