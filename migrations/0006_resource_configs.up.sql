@@ -5,7 +5,7 @@ DROP TABLE pgbroker_internal.broker_configs;
 
 CREATE TABLE pgbroker_internal.resource_configs (
   kind     smallint         NOT NULL,             -- Kafka's ConfigResource.Type: 4 broker, 16 client metrics, 32 group; ours: 64 client quota
-  resource text COLLATE "C" NOT NULL,             -- broker id, '' for the default of all; name; group; JSON of a quota's entity
+  resource text COLLATE "C" NOT NULL,             -- broker id, '' for the default of all; name; group; entity of a quota as client-id=c&user=u
   name     text COLLATE "C" NOT NULL,
   value    text             NOT NULL,
   CONSTRAINT resource_configs_pkey PRIMARY KEY (kind, resource, name),

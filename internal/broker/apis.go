@@ -60,6 +60,8 @@ func (b *Broker) apis() []wire.API {
 		api(kmsg.AlterPartitionAssignments, 0, 1, b.handleAlterPartitionReassignments),
 		api(kmsg.ListPartitionReassignments, 0, 0, b.handleListPartitionReassignments),
 		api(kmsg.OffsetDelete, 0, 0, b.handleOffsetDelete),
+		api(kmsg.DescribeClientQuotas, 0, 1, b.handleDescribeClientQuotas),
+		api(kmsg.AlterClientQuotas, 0, 1, b.handleAlterClientQuotas),
 		api(kmsg.DescribeUserSCRAMCredentials, 0, 0, b.handleDescribeUserSCRAMCredentials),
 		api(kmsg.AlterUserSCRAMCredentials, 0, 0, b.handleAlterUserSCRAMCredentials),
 		api(kmsg.DescribeQuorum, 0, 2, b.handleDescribeQuorum),

@@ -51,8 +51,6 @@ func absent(key int16) string {
 		return "no share groups yet (KIP-932)"
 	case k == kmsg.StreamsGroupHeartbeat, k == kmsg.StreamsGroupDescribe, k == kmsg.StreamsGroupTopologyDescriptionUpdate:
 		return "no streams groups yet (KIP-1071)"
-	case k == kmsg.DescribeClientQuotas, k == kmsg.AlterClientQuotas:
-		return "not yet"
 	}
 	return ""
 }

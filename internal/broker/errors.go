@@ -72,6 +72,7 @@ var kafkaCodes = []struct {
 	{errEndpointType, kerr.UnsupportedEndpointType},
 	{errNoAuthorizer, kerr.SecurityDisabled},
 	{errTokensNotAllowed, kerr.DelegationTokenRequestNotAllowed},
+	{errQuotaType, kerr.UnsupportedVersion},
 	{errNoCredential, kerr.ResourceNotFound},
 	{errUserTwice, kerr.DuplicateResource},
 	{errBadCredential, kerr.UnacceptableCredential},
