@@ -303,7 +303,8 @@ func (b *Broker) Stop(ctx context.Context) error {
 	if stateErr := b.state.Close(); err == nil {
 		err = stateErr
 	}
-	if stopErr := b.tellState(ctx, meta.BrokerStopped); stopErr != nil {
+	// Also when the flush has used up the time: the next process would wait for the lease to run out.
+	if stopErr := b.tellState(context.WithoutCancel(ctx), meta.BrokerStopped); stopErr != nil {
 		b.log.Warn("postgres was not told that this broker stopped; its lease runs out by itself", "err", stopErr)
 	}
 	return err

@@ -154,3 +154,33 @@ func TestManyLogsAreWrittenBackBeforeTheirSyncs(t *testing.T) {
 	}
 	stopTest(t, s, true)
 }
+
+// TestUntouchedLogsCostNothing: logs that were never written to are written to
+// by neither a stop nor a start, and hold the first record afterwards.
+func TestUntouchedLogsCostNothing(t *testing.T) {
+	cfg := testConfig()
+	disk := &order{FS: vfs.NewMem()}
+	s := openTest(t, disk, "data", Strict, cfg)
+	s.CreateAll(manyNew(20, cfg))
+	for _, l := range s.Logs() {
+		l.BeginTerm(3)
+	}
+	for range 2 {
+		disk.syncs.Store(0)
+		stopTest(t, s, true)
+		s = openTest(t, disk, "data", Strict, cfg)
+		if n := disk.syncs.Load(); n > 10 { // the files at the top
+			t.Errorf("%d syncs", n)
+		}
+	}
+	l, _ := s.Get(TopicID{1}, 0)
+	l.BeginTerm(4)
+	mustAppend(t, l, plainBatch(noProducer, 1, 10, 1), 4)
+	stopTest(t, s, true)
+	s = openTest(t, disk, "data", Strict, cfg)
+	defer stopTest(t, s, true)
+	l, _ = s.Get(TopicID{1}, 0)
+	if o := l.Offsets(); l.Err() != nil || o.End != 1 || l.LastTerm() != 4 {
+		t.Errorf("%+v, term %d, %v", o, l.LastTerm(), l.Err())
+	}
+}

@@ -121,6 +121,10 @@ func (r *recovery) trust() (first int, err error) {
 		first++
 	}
 	termsKnown := r.readTerms()
+	if r.untouched() {
+		r.end, r.asSaved = r.point, true
+		return len(r.segments), nil
+	}
 	if !termsKnown {
 		for _, seg := range r.segments[:first] {
 			if err := r.eachHeader(seg, func(h *BatchHeader, _ []byte) { r.terms = r.terms.assign(h.Term, h.BaseOffset) }); err != nil {
@@ -134,6 +138,12 @@ func (r *recovery) trust() (first int, err error) {
 		return len(r.segments), nil
 	}
 	return first, nil
+}
+
+// untouched says whether a clean stop has left a log without any record, for
+// which it writes no indexes, and no terms if it never had a record.
+func (r *recovery) untouched() bool {
+	return r.clean && len(r.segments) == 1 && r.segments[0].size == 0 && r.segments[0].base == r.point
 }
 
 // readTerms reads the leader-epoch-checkpoint; false if it has to be rebuilt.
@@ -288,7 +298,8 @@ func (r *recovery) settle() error {
 		}
 		r.changed = true
 	}
-	if data := encodeTerms(r.terms); !bytes.Equal(data, r.termsRead) {
+	none := len(r.terms) == 0 && r.termsRead == nil
+	if data := encodeTerms(r.terms); !none && !bytes.Equal(data, r.termsRead) {
 		err := r.files.Replace(filepath.Join(l.dir, termFile), data)
 		if err != nil && !isFull(err) {
 			return err

@@ -118,6 +118,9 @@ func (s *saving) addEnd() error {
 	if l.saved == (savedEnd{active.base, l.end}) {
 		return nil // as it was found
 	}
+	if size, _ := active.shape(); size == 0 && len(l.segments) == 1 && len(l.producers.byID) == 0 {
+		return nil // nothing was ever written, or nothing is left: see recovery.untouched
+	}
 	if err := active.save(s.files.Write); err != nil {
 		return err
 	}
