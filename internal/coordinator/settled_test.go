@@ -20,7 +20,7 @@ func relaxedBubble(t *testing.T, f func(t *testing.T, s *shell)) {
 func TestCrashPutsBack(t *testing.T) {
 	relaxedBubble(t, func(t *testing.T, s *shell) {
 		a, b := s.stableGroup("g")
-		time.Sleep(2 * time.Second) // settled
+		s.untilSettled()
 		if rows, _ := s.groups.Unsettled(); rows != 0 {
 			t.Fatalf("%d rows are not settled", rows)
 		}
@@ -55,6 +55,31 @@ func TestCrashPutsBack(t *testing.T) {
 			t.Errorf("a settled offset is gone: %d", got)
 		}
 	})
+}
+
+// TestCrashBesideARenewal: commits, a renewal and a crash of Postgres at one instant, in whatever order they come: an offset
+// that was answered is stored again, whether the renewal has settled all of the commits, some or none.
+func TestCrashBesideARenewal(t *testing.T) {
+	forgotten := map[int]int{}
+	for range 20 {
+		relaxedBubble(t, func(t *testing.T, s *shell) {
+			time.Sleep(renewEvery)
+			for n := range int64(3) {
+				if err := s.commit("simple", "", -1, 10+n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			forgotten[s.mem.Crash(100)]++
+			time.Sleep(4 * renewEvery)
+			if got := s.storedOffset("simple"); got != 12 {
+				t.Errorf("offset %d is stored, 12 was answered", got)
+			}
+			if rows, shards := s.groups.Unsettled(); rows+shards != 0 {
+				t.Errorf("%d rows, %d shards are not settled", rows, shards)
+			}
+		})
+	}
+	t.Logf("commits that Postgres forgot, and how often: %v", forgotten)
 }
 
 // TestCommitMeetsCrash: the next commit finds out that earlier ones are gone, before any renewal does.

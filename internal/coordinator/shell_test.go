@@ -25,6 +25,7 @@ type shell struct {
 	groups *Groups
 	cancel context.CancelFunc
 	ran    chan struct{}
+	began  time.Time // of the process, from which its renewals count
 	fenced atomic.Int32
 }
 
@@ -89,8 +90,8 @@ func inBubble(t *testing.T, o Options, f func(t *testing.T, s *shell)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shell{t: t, mem: metatest.NewMemory()}
 		s.start(o)
+		defer s.stop() // also when f ends early: the bubble waits for everything that began in it
 		f(t, s)
-		s.stop()
 	})
 }
 
@@ -121,9 +122,19 @@ func (s *shell) start(o Options) {
 		defer close(s.ran)
 		_ = s.groups.Run(run)
 	}()
+	s.began = time.Now()
 	if o.Relaxed {
 		go s.renew(s.groups, s.owner, shards, s.ran)
 	}
+}
+
+const renewEvery = 500 * time.Millisecond
+
+// untilSettled waits until renewals have settled what was answered so far, and ends in the middle between two of them:
+// what is committed then can be taken back until the clock of the bubble moves on. (A renewal at the same instant is a
+// durable commit, and settles whichever of the test's commits came before it.)
+func (s *shell) untilSettled() {
+	time.Sleep(4*renewEvery + renewEvery/2 - time.Since(s.began)%renewEvery)
 }
 
 // renew does what a broker does twice a second, until the process has ended: renewals settle what was committed, and find
@@ -134,7 +145,7 @@ func (s *shell) renew(groups *Groups, owner meta.Owner, shards []meta.Shard, ran
 		select {
 		case <-ran:
 			return
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(renewEvery):
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		sent := groups.Standing()
