@@ -18,8 +18,16 @@ import (
 type deliveries struct {
 	t         *testing.T
 	mu        sync.Mutex
-	seen      map[int]int  // how often
-	committed map[int]bool // its commit was acknowledged
+	seen      map[int]int     // how often
+	committed map[string]bool // the commit of this record was acknowledged
+	pass      func(n int)     // is given each record before its commit; nil: nobody
+}
+
+// distinct is how many records came.
+func (d *deliveries) distinct() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.seen)
 }
 
 // poll lets a member consume, committing what it got before it asks for more. A record whose commit was acknowledged must
@@ -28,27 +36,34 @@ func (d *deliveries) poll(ctx context.Context, client *kgo.Client, name string) 
 	for {
 		f := client.PollFetches(ctx)
 		if f.IsClientClosed() || ctx.Err() != nil {
+			client.AllowRebalance() // or its Close would wait for ever
 			return
 		}
 		var got []int
+		var places []string
 		f.EachRecord(func(r *kgo.Record) {
 			n, err := strconv.Atoi(string(r.Value))
 			if err != nil {
 				d.t.Errorf("record %q", r.Value)
 			}
-			got = append(got, n)
+			got, places = append(got, n), append(places, fmt.Sprintf("%s-%d@%d", r.Topic, r.Partition, r.Offset))
 		})
 		d.mu.Lock()
-		for _, n := range got {
-			if d.seen[n]++; d.committed[n] {
-				d.t.Errorf("%s gets %d, which was committed", name, n)
+		for i, n := range got {
+			if d.seen[n]++; d.committed[places[i]] {
+				d.t.Errorf("%s gets %s, which was committed", name, places[i])
 			}
 		}
 		d.mu.Unlock()
+		if d.pass != nil {
+			for _, n := range got {
+				d.pass(n)
+			}
+		}
 		err := client.CommitUncommittedOffsets(ctx) // refused during a rebalance: the next owner gets them again
 		d.mu.Lock()
-		for _, n := range got {
-			d.committed[n] = d.committed[n] || err == nil
+		for _, place := range places {
+			d.committed[place] = d.committed[place] || err == nil
 		}
 		d.mu.Unlock()
 		client.AllowRebalance()
@@ -108,7 +123,7 @@ func rollLive(t *testing.T, balancer kgo.GroupBalancer) {
 		t.Fatal(err)
 	}
 	defer producer.Close()
-	o, d := newOwnership(t), &deliveries{t: t, seen: map[int]int{}, committed: map[int]bool{}}
+	o, d := newOwnership(t), &deliveries{t: t, seen: map[int]int{}, committed: map[string]bool{}}
 	start := func(member string, opts ...kgo.Opt) *kgo.Client {
 		lost := func(_ context.Context, _ *kgo.Client, p map[string][]int32) { o.set(member, p, false) }
 		client, err := kgo.NewClient(append([]kgo.Opt{
