@@ -316,9 +316,17 @@ func reportCommand(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Print(report.Text(run))
-	if *doc == "" {
+	pgbench := run.Tier == "pgbench"
+	if pgbench {
+		fmt.Print(report.PgbenchText(run))
+	} else {
+		fmt.Print(report.Text(run))
+	}
+	switch {
+	case *doc == "":
 		return nil
+	case pgbench:
+		return renew(*doc, "bench-pgbench", report.PgbenchSection(run, *results))
 	}
 	return writeDocument(run, *results, *doc)
 }
@@ -335,11 +343,16 @@ func writeDocument(run *report.Run, results, doc string) error {
 			return err
 		}
 	}
+	return renew(doc, "bench", report.Section(run, results, filepath.Base(folder)))
+}
+
+// renew writes the section of a make target into a document.
+func renew(doc, target, section string) error {
 	old, err := os.ReadFile(doc)
 	if err != nil {
 		return err
 	}
-	renewed, err := report.Renew(string(old), report.Section(run, results, filepath.Base(folder)))
+	renewed, err := report.Renew(string(old), target, section)
 	if err != nil {
 		return fmt.Errorf("%s: %w", doc, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// spareMiB is the free memory that FillPageCache leaves.
+// spareMiB is the free memory that a Filler leaves.
 const spareMiB = 400
 
 // Filler keeps the page cache full of pages that were touched lately.
@@ -19,6 +19,7 @@ type Filler struct {
 	file   *os.File
 	size   int64
 	cursor int64
+	spare  float64 // MiB
 }
 
 // NewFiller makes a sparse file in dir: reading its holes takes pages and no disk.
@@ -35,7 +36,7 @@ func NewFiller(dir string) (*Filler, error) {
 	if err := f.Truncate(size); err != nil {
 		return nil, err
 	}
-	return &Filler{file: f, size: size}, nil
+	return &Filler{file: f, size: size, spare: spareMiB}, nil
 }
 
 // Fill reads until hardly any memory is free. It returns how much that was.
@@ -44,7 +45,7 @@ func (f *Filler) Fill() (mib int64, err error) {
 	buf := make([]byte, 1<<20)
 	for {
 		free, err := memoryMiB("MemFree:")
-		if err != nil || free < spareMiB || mib<<20 >= f.size {
+		if err != nil || free < f.spare || mib<<20 >= f.size {
 			return mib, err
 		}
 		for range step / len(buf) {

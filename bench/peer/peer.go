@@ -45,6 +45,8 @@ type Options struct {
 	Self     string // this program, for the floor
 	Assemble string // the script that prints the folder of Kafka's jars
 	Log4j    string // Kafka's logging configuration
+	// PostgresURL is an empty database for a pgbroker; "" starts a Postgres for it.
+	PostgresURL string
 }
 
 // Node is a running peer.
@@ -57,7 +59,7 @@ type Node struct {
 	dir     string
 	command func() *exec.Cmd
 	process *process
-	extra   *postgres // pgbroker's
+	extra   *Postgres // pgbroker's own; its cost is the broker's
 }
 
 // process is a child and how it ended.
@@ -204,19 +206,11 @@ func (n *Node) Close() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 	}
 	if n.extra != nil {
-		n.extra.stop()
+		n.extra.Close()
 	}
 	if err := os.RemoveAll(n.dir); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 	}
-}
-
-// PostgresURL is the database of a pgbroker; "" for others.
-func (n *Node) PostgresURL() string {
-	if n.extra == nil {
-		return ""
-	}
-	return n.extra.url
 }
 
 // freePort returns a port of 127.0.0.1 that, like the one above it, nobody listens on.

@@ -13,44 +13,51 @@ import (
 	"github.com/pgbroker/pgbroker/internal/embedpg"
 )
 
-// postgres is the private Postgres of a pgbroker: on disk, with fsync, as initdb and embedpg make it.
-type postgres struct {
-	server *embedpg.Server
-	url    string
-	pid    int
+// database is the one that a pgbroker uses when it has a Postgres of its own.
+const database = "bench"
+
+// Postgres is a private Postgres: on disk, with fsync, as initdb and embedpg make it.
+type Postgres struct {
+	*embedpg.Server
+	pid int
 }
 
-func startPostgres(ctx context.Context, dir string) (*postgres, error) {
+// StartPostgres makes a cluster in dir and starts it. It ends with this program.
+func StartPostgres(ctx context.Context, dir string) (*Postgres, error) {
 	server, err := embedpg.Start(ctx, embedpg.Options{DataDir: dir, EndWithOwner: true})
 	if err != nil {
 		return nil, err
 	}
-	p := &postgres{server: server, url: server.URL("bench")}
-	if err := server.EnsureDatabase(ctx, "bench"); err != nil {
-		p.stop()
-		return nil, err
-	}
+	p := &Postgres{Server: server}
 	if pids := server.Pids(); len(pids) > 0 {
 		p.pid = pids[0]
 	}
 	return p, nil
 }
 
-func (p *postgres) stop() {
+// Close stops it.
+func (p *Postgres) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := p.server.Stop(ctx); err != nil {
+	if err := p.Stop(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: stop postgres:", err)
 	}
 }
 
-// pgbroker has a Postgres of its own started, and the broker beside it.
+// pgbroker has a Postgres of its own started, unless it is given one, and the broker beside it.
 func (n *Node) pgbroker(ctx context.Context) error {
+	if n.opts.PostgresURL != "" {
+		n.serve(n.opts.PostgresURL)
+		return nil
+	}
 	var err error
-	if n.extra, err = startPostgres(ctx, filepath.Join(n.dir, "postgres")); err != nil {
+	if n.extra, err = StartPostgres(ctx, filepath.Join(n.dir, "postgres")); err != nil {
 		return err
 	}
-	n.serve(n.extra.url)
+	if err := n.extra.EnsureDatabase(ctx, database); err != nil {
+		return err
+	}
+	n.serve(n.extra.URL(database))
 	return nil
 }
 

@@ -65,3 +65,29 @@ func TestFieldMiB(t *testing.T) {
 		t.Errorf("%v, %v (%d)", free, err, os.Getpid())
 	}
 }
+
+// TestFillerTakesFreeMemory fills a little and sees it in the page cache.
+func TestFillerTakesFreeMemory(t *testing.T) {
+	f, err := NewFiller(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := memoryMiB("MemFree:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.spare = free - 128 // others take and free memory meanwhile: only that it ends and read something is sure
+	f.size = 512 << 20
+	mib, err := f.Fill()
+	if err != nil || mib > 512+64 {
+		t.Errorf("%d MiB filled: %v", mib, err)
+	}
+	f.spare = 0
+	before := f.cursor
+	if mib, err := f.Fill(); err != nil || mib != 512 || f.cursor != before {
+		t.Errorf("%d MiB filled up to %d, want one turn around the file back to %d: %v", mib, f.cursor, before, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}

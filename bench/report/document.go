@@ -1,7 +1,6 @@
 package report
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -9,17 +8,17 @@ import (
 	"strings"
 )
 
-// The markers between which Renew writes.
-const (
-	beginMarker = "<!-- what follows, up to the end marker, is written by make bench; do not edit it -->"
-	endMarker   = "<!-- end of what make bench writes -->"
-)
+// markers are the lines between which Renew writes; target is the make target that does.
+func markers(target string) (begin, end string) {
+	return "<!-- from here on written by make " + target + "; do not edit -->", "<!-- end of what make " + target + " writes -->"
+}
 
-// Renew replaces what is between the markers of a document.
-func Renew(document, section string) (string, error) {
+// Renew replaces what is between the markers of a target in a document.
+func Renew(document, target, section string) (string, error) {
+	beginMarker, endMarker := markers(target)
 	begin, end := strings.Index(document, beginMarker), strings.Index(document, endMarker)
 	if begin < 0 || end < begin {
-		return "", errors.New("it has no pair of markers for the section")
+		return "", fmt.Errorf("it has no pair of markers %q and %q", beginMarker, endMarker)
 	}
 	return document[:begin+len(beginMarker)] + "\n" + section + document[end:], nil
 }
@@ -123,7 +122,7 @@ func Section(r *Run, results, folder string) string {
 	}
 	fmt.Fprintf(&b, "\n### What we want to hold\n\n%s\n\n%s", wrap(Summary(r)), barTable(r).Markdown())
 	if m := Matrix(r); len(m.Rows) > 0 {
-		fmt.Fprintf(&b, "\n### Transactions\n\n%s\n\n%s", matrixTitle, m.Markdown())
+		fmt.Fprintf(&b, "\n### Transactions\n\n%s\n\n%s", wrap(matrixTitle), m.Markdown())
 	}
 	if p := Pairs(r); p != "" {
 		fmt.Fprintf(&b, "\n### read_committed\n\n%s\n", wrap(p))

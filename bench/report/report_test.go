@@ -150,9 +150,10 @@ func TestFigure(t *testing.T) {
 }
 
 func TestRenewTouchesOnlyItsSection(t *testing.T) {
+	beginMarker, endMarker := markers("bench")
 	document := "# By hand\n" + beginMarker + "\nold\n" + endMarker + "\nMore by hand.\n"
 	section := Section(sample(), "somewhere/x.json", "performance")
-	got, err := Renew(document, section)
+	got, err := Renew(document, "bench", section)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,11 +165,11 @@ func TestRenewTouchesOnlyItsSection(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, got)
 		}
 	}
-	again, err := Renew(got, section)
+	again, err := Renew(got, "bench", section)
 	if err != nil || again != got {
 		t.Errorf("a second time it is another document (%v)", err)
 	}
-	if _, err := Renew("# No markers\n", section); err == nil {
+	if _, err := Renew("# No markers\n", "bench", section); err == nil {
 		t.Error("a document without markers was changed")
 	}
 }

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgbroker/pgbroker/bench/load"
+	"github.com/pgbroker/pgbroker/bench/peer"
+	"github.com/pgbroker/pgbroker/bench/report"
+)
+
+// TestConverse plays the client's lines.
+func TestConverse(t *testing.T) {
+	fails := errors.New("no such process")
+	for _, c := range []struct {
+		name, lines string
+		begin       error
+		calls       []string
+		want        string // of the error; "" none
+	}{
+		{"a case", "begin\nend\noutcome {\"requests\":7,\"values\":{\"p50_ms\":1.5}}\n", nil, []string{"begin", "end"}, ""},
+		{"a check that failed", "begin\nend\nerror 5 records written, 4 read back\n", nil, []string{"begin", "end"}, "5 records written, 4 read back"},
+		{"a client that died", "begin\n", nil, []string{"begin"}, "without a word"},
+		{"a peer that died", "begin\nend\noutcome {}\n", fails, []string{"begin"}, "no such process"},
+		{"a stranger", "hello\n", nil, nil, `said "hello"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var calls []string
+			var answers bytes.Buffer
+			out, err := converse(bufio.NewReader(strings.NewReader(c.lines)), &answers,
+				func() error { calls = append(calls, "begin"); return c.begin }, func() error { calls = append(calls, "end"); return nil })
+			if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			if !reflect.DeepEqual(calls, c.calls) {
+				t.Errorf("calls %v, want %v", calls, c.calls)
+			}
+			if c.want == "" && (out.Requests != 7 || out.Values["p50_ms"] != 1.5 || answers.String() != "\n\n") {
+				t.Errorf("%+v, %q", out, answers.String())
+			}
+		})
+	}
+}
+
+func TestCosts(t *testing.T) {
+	out := load.Outcome{Values: map[string]float64{"client_cpu_s": 1}, Bytes: 512 << 20, Requests: 1000, Records: 2000}
+	costs(out, 2*time.Second)
+	for name, want := range map[string]float64{"cpu_s_gib": 4, "cpu_us_request": 2000, "cpu_us_record": 1000, "client_cpu_s_gib": 2} {
+		if out.Values[name] != want {
+			t.Errorf("%s is %v, want %v", name, out.Values[name], want)
+		}
+	}
+	none := load.Outcome{Values: map[string]float64{}}
+	costs(none, time.Second)
+	if _, has := none.Values["cpu_us_request"]; has {
+		t.Error("a figure per request of no request")
+	}
+}
+
+// TestPlans: every bar is measured by the tier that is to measure every must, and every case that reads finds its topic.
+func TestPlans(t *testing.T) {
+	for name, pl := range tiers() {
+		written := map[string]bool{}
+		for _, c := range pl.cases {
+			if c.reads != "" && !written[c.reads] {
+				t.Errorf("%s: %s reads the topic of %s, which is not there", name, c.name, c.reads)
+			}
+			if c.reads == "" {
+				written[c.name] = !c.last
+			} else if c.last {
+				written[c.reads] = false
+			}
+		}
+		for topic, left := range written {
+			if left {
+				t.Errorf("%s: the topic of %s is never deleted", name, topic)
+			}
+		}
+	}
+	cases := []string{"start", "memory"}
+	for _, c := range tiers()["must"].cases {
+		cases = append(cases, c.name)
+	}
+	for _, b := range report.Bars {
+		if !slices.Contains(cases, b.Case) {
+			t.Errorf("%s: no case of make bench is called %s", b.ID, b.Case)
+		}
+		if !slices.Contains(peer.All, peer.Name(b.Peer)) || (b.Against != "" && !slices.Contains(peer.All, peer.Name(b.Against))) {
+			t.Errorf("%s: no peer is called %s or %s", b.ID, b.Peer, b.Against)
+		}
+		if b.Against != "" && b.Against != string(peer.Relaxed) && peer.Name(b.Peer).Durability() != peer.Name(b.Against).Durability() {
+			t.Errorf("%s %q compares two durabilities", b.ID, b.Label)
+		}
+	}
+}
+
+func TestOnly(t *testing.T) {
+	pl := tiers()["quick"]
+	if err := pl.only([]string{"kafka"}, []string{"consume-16k"}); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range pl.cases {
+		names = append(names, c.name)
+	}
+	if !reflect.DeepEqual(names, []string{"produce-16k", "consume-16k"}) || !reflect.DeepEqual(pl.peers, []peer.Name{peer.Kafka}) {
+		t.Errorf("%v of %v", names, pl.peers)
+	}
+	if err := pl.only([]string{"rabbit"}, nil); err == nil {
+		t.Error("a peer that is not there was taken")
+	}
+	if err := pl.only(nil, []string{"dance"}); err == nil {
+		t.Error("a case that is not there was taken")
+	}
+}
+
+func TestPgbenchOutput(t *testing.T) {
+	tps, err := pgbenchTPS("number of failed transactions: 0 (0.000%)\nlatency average = 1.6 ms\ntps = 2443.5 (without initial connection time)\n")
+	if err != nil || tps != 2443.5 {
+		t.Errorf("%v, %v", tps, err)
+	}
+	if _, err := pgbenchTPS("number of failed transactions: 3 (0.1%)\ntps = 1 (x)\n"); err == nil {
+		t.Error("failed transactions passed")
+	}
+	if _, err := pgbenchTPS("nothing\n"); err == nil {
+		t.Error("no tps passed")
+	}
+	h := load.NewHistogram()
+	if err := pgbenchLatencies(strings.NewReader("0 1 1500 0 1700000000 1\n1 1 2500 0 1700000000 2\n"), h); err != nil || h.Count() != 2 || h.Ms(100) < 2.4 {
+		t.Errorf("%d, %v ms, %v", h.Count(), h.Ms(100), err)
+	}
+	for _, bad := range []string{"0 1 x 0 1 1\n", "0 1 failed\n"} {
+		if err := pgbenchLatencies(strings.NewReader(bad), h); err == nil {
+			t.Errorf("%q passed", bad)
+		}
+	}
+}
