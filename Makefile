@@ -41,7 +41,7 @@ compat: build ## the foreign clients against this broker
 	test/compat/run
 	test/compat/interchange/run
 	test/compat/perf
-	PGBROKER_ECOSYSTEM=short PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 5m -v ./test/ecosystem
+	PGBROKER_ECOSYSTEM=short PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 8m -v ./test/ecosystem
 
 compat-postgres: build ## the metadata store and system tests on Postgres 14, 16, 17 and 18
 	PGBROKER_POSTGRES_MAJORS="14 16 17 18" PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 40m -v ./test/ecosystem -run TestPostgresMajors

@@ -68,7 +68,13 @@ func on(ctx context.Context, t *testing.T, bindir, pkg, run string, must ...stri
 	}
 	t.Logf("%s: %d passed, %d failed, skipped %v, %.0f s", pkg, len(passed), len(failed), skipped, time.Since(began).Seconds())
 	if err != nil {
-		t.Errorf("%s: %v, failed %v\n%s", pkg, err, failed, harness.Tail(string(out), 40))
+		var why []string
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "_test.go:") || strings.Contains(line, "panic: ") || strings.Contains(line, "error: ") {
+				why = append(why, strings.TrimRight(line, "\n"))
+			}
+		}
+		t.Errorf("%s: %v, failed %v\n%s", pkg, err, failed, harness.Tail(strings.Join(why, "\n"), 60))
 	}
 	for _, name := range must {
 		if !passed[name] {

@@ -180,22 +180,36 @@ func checkAcked(t *testing.T, producer *program, input reading) {
 	}
 }
 
-// checkConsumed: the consumer printed each record, and those of a partition in order; after a kill it may print some again.
+// checkConsumed: the consumer printed each record, with the value that is there, and those of a partition for the first time in
+// order; after a kill it may print some again.
 func checkConsumed(t *testing.T, consumer *program, topic reading) {
 	t.Helper()
-	seen := map[string]bool{}
-	for _, line := range consumer.output() {
-		var e struct{ Name, Value string }
-		if err := json.Unmarshal([]byte(line), &e); err == nil && e.Name == "record_data" {
-			seen[e.Value] = true
-		}
+	type place struct {
+		Partition int32
+		Offset    int64
 	}
+	want, seen, highest := map[place]string{}, map[place]bool{}, map[int32]int64{}
 	for _, r := range topic.all {
-		if !seen[string(r.Value)] {
-			t.Errorf("the consumer did not see %s at %d-%d", r.Value, r.Partition, r.Offset)
-		}
+		want[place{r.Partition, r.Offset}] = string(r.Value)
 	}
-	if len(seen) != len(topic.all) {
-		t.Errorf("the consumer saw %d records, %d are there", len(seen), len(topic.all))
+	for _, line := range consumer.output() {
+		var e struct {
+			Name, Value string
+			place
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Name != "record_data" {
+			continue
+		}
+		if value, ok := want[e.place]; !ok || value != e.Value {
+			t.Errorf("the consumer saw %q at %v, where %q is", e.Value, e.place, value)
+		}
+		if !seen[e.place] && e.Offset < highest[e.Partition] {
+			t.Errorf("the consumer saw %v for the first time after offset %d", e.place, highest[e.Partition])
+		}
+		seen[e.place] = true
+		highest[e.Partition] = max(highest[e.Partition], e.Offset)
+	}
+	if len(seen) != len(want) {
+		t.Errorf("the consumer saw %d records, %d are there", len(seen), len(want))
 	}
 }
