@@ -141,3 +141,19 @@ func TestPgbenchOutput(t *testing.T) {
 		}
 	}
 }
+
+func TestPerfOutcome(t *testing.T) {
+	spec := load.Spec{Records: 2000, RecordSize: 1000}
+	line := "2000 records sent, 3184.71 records/sec (3.04 MB/sec), 302.13 ms avg latency, 876.00 ms max latency, 290 ms 50th, 700 ms 95th, 850 ms 99th, 876 ms 99.9th.\n"
+	out, err := perfOutcome("501 records sent, 100.2 records/sec (0.10 MB/sec), 1.0 ms avg latency, 3.0 ms max latency.\n"+line, spec)
+	if err != nil || out.Bytes != 2_000_000 || out.Values["records_s"] != 3184.71 || out.Values["avg_ms"] != 302.13 || out.Values["p99.9_ms"] != 876 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	for name, text := range map[string]string{
+		"too few": strings.Replace(line, "2000", "1999", 1), "nothing": "", "an exception": "org.apache.kafka.common.errors.TimeoutException: x\n" + line,
+	} {
+		if _, err := perfOutcome(text, spec); err == nil {
+			t.Errorf("%s passed", name)
+		}
+	}
+}

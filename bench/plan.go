@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/pgbroker/pgbroker/bench/load"
 	"github.com/pgbroker/pgbroker/bench/peer"
@@ -25,6 +26,10 @@ type bcase struct {
 	reads string
 	// last says that no case after this one needs the topic.
 	last bool
+	// rounds are the first rounds that have this case; 0: all.
+	rounds int
+	// perf has Kafka's own producer do the work, with these settings, and not our client.
+	perf []string
 	// repeat runs the case so often in each round: for the tails of short cases.
 	repeat int
 	// brokers: a floor has no transactions and no offsets.
@@ -120,6 +125,42 @@ func matrix(seconds float64) []bcase {
 	return cases
 }
 
+// perfTool is Kafka's kafka-producer-perf-test step by step: defaults, larger batches, and lz4; few and many partitions; each
+// kind of acknowledgement. Its records are of 1,000 bytes.
+func perfTool(records int64) []bcase {
+	var cases []bcase
+	for _, step := range []struct {
+		name     string
+		settings []string
+	}{
+		{"defaults", nil},
+		{"batch128k", []string{"batch.size=131072", "linger.ms=5"}},
+		{"batch128k-lz4", []string{"batch.size=131072", "linger.ms=5", "compression.type=lz4"}},
+	} {
+		for _, partitions := range []int32{1, 3, 24} {
+			for _, acks := range []string{"0", "1", "all"} {
+				cases = append(cases, bcase{name: fmt.Sprintf("perf-%s-p%d-acks%s", step.name, partitions, acks), last: true, brokers: true,
+					perf: append([]string{"acks=" + acks}, step.settings...), spec: load.Spec{Partitions: partitions, RecordSize: 1000, Records: records}})
+			}
+		}
+	}
+	return cases
+}
+
+// hold is 10,000 records of 1 KiB a second.
+func hold(seconds float64) []bcase {
+	return []bcase{{name: "hold-10k", last: true, spec: load.Spec{Kind: load.Paced, Partitions: 1, Clients: 1, RecordSize: kib, BatchBytes: 64 * kib,
+		Rate: 10_000, Seconds: seconds}, brokers: true}}
+}
+
+// inRounds has cases in the first rounds only.
+func inRounds(rounds int, cases []bcase) []bcase {
+	for i := range cases {
+		cases[i].rounds = rounds
+	}
+	return cases
+}
+
 // warmUp heats code paths and heap with a part of the work.
 func warmUp(mibs int64) []bcase {
 	cases := throughput(mibs)
@@ -142,9 +183,9 @@ func tiers() map[string]plan {
 	must.cases = append(must.cases, control(8)...)
 	full := must
 	full.tier = "full"
-	full.cases = append(append(append([]bcase{}, must.cases...), isolation(10, 512)...), matrix(3)...)
+	full.cases = slices.Concat(must.cases, inRounds(1, isolation(10, 512)), inRounds(2, matrix(3)), inRounds(2, perfTool(200_000)), inRounds(1, hold(300)))
 	smoke := plan{tier: "smoke", rounds: 1, peers: peer.All, warm: nil}
-	smoke.cases = append(append(append(smoke.cases, throughput(16)...), latency(1, 1)...), control(1)...)
-	smoke.cases = append(append(smoke.cases, isolation(1, 16)...), txn("txn-matrix-10-x4", 4, 10, 1, kib))
+	smoke.cases = slices.Concat(throughput(16), latency(1, 1), control(1), isolation(1, 16), []bcase{txn("txn-matrix-10-x4", 4, 10, 1, kib)},
+		perfTool(2000)[:2], hold(2))
 	return map[string]plan{"quick": quick, "must": must, "full": full, "smoke": smoke}
 }

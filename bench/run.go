@@ -171,7 +171,7 @@ func (s *set) do(ctx context.Context) {
 		}
 	}
 	for _, c := range s.plan.cases {
-		if c.brokers && s.isFloor() {
+		if c.brokers && s.isFloor() || c.rounds > 0 && s.round > c.rounds {
 			continue
 		}
 		for range max(c.repeat, 1) {
@@ -237,8 +237,12 @@ func (s *set) once(ctx context.Context, c bcase) (load.Outcome, error) {
 			}
 		}()
 	}
+	client := runClient
+	if c.perf != nil {
+		client = perfClient(s.options.Assemble, c.perf)
+	}
 	var before, used time.Duration
-	out, err := runClient(ctx, s.options.Self, spec, func() (err error) {
+	out, err := client(ctx, s.options.Self, spec, func() (err error) {
 		if err = s.node.ResetPeak(); err != nil {
 			return err
 		}

@@ -30,7 +30,11 @@ func producer(s Spec, hook *requests, more ...kgo.Opt) (*kgo.Client, error) {
 	}, more...)...)
 }
 
-// CreateTopic makes the topic of a case, with room for batches of 4 MiB.
+// createLimit bounds the wait for a new topic.
+const createLimit = 30 * time.Second
+
+// CreateTopic makes the topic of a case, with room for batches of 4 MiB, and waits until each of its partitions answers: a
+// broker may say that it made a topic before it knows it everywhere.
 func CreateTopic(ctx context.Context, bootstrap, topic string, partitions int32) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
 	if err != nil {
@@ -41,7 +45,19 @@ func CreateTopic(ctx context.Context, bootstrap, topic string, partitions int32)
 	if _, err := kadm.NewClient(client).CreateTopic(ctx, partitions, 1, configs, topic); err != nil {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}
-	return nil
+	for until := time.Now().Add(createLimit); ; {
+		_, err := endOffsets(ctx, Spec{Bootstrap: bootstrap, Topic: topic, Partitions: partitions})
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(until) || ctx.Err() != nil {
+			return fmt.Errorf("create topic %s: %w", topic, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond): // there is no event to wait for
+		}
+	}
 }
 
 // DeleteTopic removes the topic of a case, so that its files need no room any more.

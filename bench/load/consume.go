@@ -150,8 +150,8 @@ func verify(ctx context.Context, s Spec, count int64, committed bool) error {
 	return nil
 }
 
-// ends checks that the logs end where count records from 0 end.
-func ends(ctx context.Context, s Spec, count int64) error {
+// Ends checks that the logs of the topic end where count records from 0 end.
+func Ends(ctx context.Context, s Spec, count int64) error {
 	end, err := endOffsets(ctx, s)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func endToEnd(ctx context.Context, s Spec, w Stopwatch) (Outcome, error) {
 	e2e.into(values, "")
 	hook.key(keyProduce).into(values, "ack_")
 	out.Values, out.Late = values, lag.Ms(99) > float64(lateLimit)/float64(time.Millisecond)
-	return out, ends(ctx, s, total)
+	return out, Ends(ctx, s, total)
 }
 
 // receive reads total records in order and adds the latency of those from warm on.

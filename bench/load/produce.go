@@ -57,7 +57,7 @@ func produce(ctx context.Context, s Spec, w Stopwatch) (Outcome, error) {
 	if sent.Load() != s.Records || acked.Load() != s.Records {
 		return Outcome{}, fmt.Errorf("%d records wanted, %d sent, %d acknowledged", s.Records, sent.Load(), acked.Load())
 	}
-	return produced(s, hook, took, s.Records), ends(ctx, s, s.Records)
+	return produced(s, hook, took, s.Records), Ends(ctx, s, s.Records)
 }
 
 // produced are the figures of records that were acknowledged in a time.
@@ -152,5 +152,5 @@ func paced(ctx context.Context, s Spec, w Stopwatch) (Outcome, error) {
 	out := produced(s, hook, took, total)
 	// The broker, or its client, did not keep up: then this was another rate than the one that was asked for.
 	out.Late = took.Seconds() > s.Seconds*1.05+0.5
-	return out, ends(ctx, s, total)
+	return out, Ends(ctx, s, total)
 }

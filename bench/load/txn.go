@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -30,34 +31,36 @@ func transactions(ctx context.Context, s Spec, w Stopwatch) (Outcome, error) {
 		}
 		defer client.Close()
 		clients[c] = client
-		for range 3 { // unmeasured: they connect and get the producer id
-			if err := one(c); err != nil {
-				return Outcome{}, err
-			}
+	}
+	each := func(run func(c int) error) error {
+		failed := newErrorBox()
+		var group sync.WaitGroup
+		for c := range clients {
+			group.Go(func() { failed.put(run(c)) })
 		}
+		group.Wait()
+		return failed.first()
+	}
+	// Unmeasured: they connect and get the producer id.
+	if err := each(func(c int) error { return errors.Join(one(c), one(c), one(c)) }); err != nil {
+		return Outcome{}, err
 	}
 	whole := NewHistogram()
 	before := committed.Load()
 	seen.concurrent.Store(0)
 	took, err := timed(w, func() error {
 		hook.start()
-		failed := newErrorBox()
-		var group sync.WaitGroup
 		until := time.Now().Add(s.duration())
-		for c := range clients {
-			group.Go(func() {
-				for time.Now().Before(until) {
-					began := time.Now()
-					if err := one(c); err != nil {
-						failed.put(err)
-						return
-					}
-					whole.Add(time.Since(began))
+		return each(func(c int) error {
+			for time.Now().Before(until) {
+				began := time.Now()
+				if err := one(c); err != nil {
+					return err
 				}
-			})
-		}
-		group.Wait()
-		return failed.first()
+				whole.Add(time.Since(began))
+			}
+			return nil
+		})
 	})
 	if err != nil {
 		return Outcome{}, err

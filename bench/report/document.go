@@ -50,6 +50,9 @@ func Text(r *Run) string {
 	if m := Matrix(r); len(m.Rows) > 0 {
 		b.WriteString("\n" + matrixTitle + "\n" + m.Text())
 	}
+	if p := PerfTable(r); len(p.Rows) > 0 {
+		b.WriteString("\n" + perfTitle + "\n" + p.Text())
+	}
 	if p := Pairs(r); p != "" {
 		b.WriteString("\n" + p + "\n")
 	}
@@ -123,6 +126,9 @@ func Section(r *Run, results, folder string) string {
 	fmt.Fprintf(&b, "\n### What we want to hold\n\n%s\n\n%s", wrap(Summary(r)), barTable(r).Markdown())
 	if m := Matrix(r); len(m.Rows) > 0 {
 		fmt.Fprintf(&b, "\n### Transactions\n\n%s\n\n%s", wrap(matrixTitle), m.Markdown())
+	}
+	if p := PerfTable(r); len(p.Rows) > 0 {
+		fmt.Fprintf(&b, "\n### Kafka's perf tool\n\n%s\n\n%s", wrap(perfTitle), p.Markdown())
 	}
 	if p := Pairs(r); p != "" {
 		fmt.Fprintf(&b, "\n### read_committed\n\n%s\n", wrap(p))

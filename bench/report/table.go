@@ -36,6 +36,8 @@ var rows = []row{
 	{"commit-8", "requests_s", "OffsetCommit, 8 connections: requests/s"}, {"commit-8", "p99_ms", "p99 ms"}, {"commit-8", "cpu_us_request", "CPU µs/request"},
 	{"commit-rows", "rows_s", "OffsetCommit of 100 partitions, 8 connections: rows/s"},
 	{"read-uncommitted", "cpu_s_gib", "read_uncommitted: CPU s/GiB"}, {"read-committed", "cpu_s_gib", "read_committed, same log: CPU s/GiB"},
+	{"hold-10k", "p50_ms", "10,000 records/s held: request p50 ms"}, {"hold-10k", "p99_ms", "p99 ms"}, {"hold-10k", "max_ms", "max ms"},
+	{"hold-10k", "cpu_us_record", "CPU µs/record"},
 	{"start", "first_ack_ms", "start to first acknowledged record: ms"},
 	{"memory", "broker_mib", "resident memory after the set: MiB"}, {"memory", "total_mib", "with Postgres: MiB"},
 }
