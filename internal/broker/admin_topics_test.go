@@ -235,15 +235,16 @@ func TestDeleteTopics(t *testing.T) {
 		if _, there := b.catalog.Load().topicByName("a"); there {
 			t.Fatalf("v%d: it is still there", version)
 		}
+		b.create("a", 3, nil)
 		if _, err := old.Read(0, 1, segstore.BoundHigh, false); err == nil {
 			t.Fatalf("v%d: the deleted log can be read", version)
 		}
-		b.create("a", 3, nil)
 		if fresh := b.leader("a", 2).log; fresh.Offsets().End != 0 || fresh.ID() == old.ID() {
 			t.Fatalf("v%d: a topic made again is not new", version)
 		}
 		ask[*kmsg.DeleteTopicsResponse](b, b.handleDeleteTopics, version, deleteByName("a"))
 	}
+	b.running.Wait()
 	if rows := b.state.Rows(); len(rows) != 0 {
 		t.Fatalf("the state file still knows %v", rows)
 	}

@@ -67,7 +67,9 @@ type Broker struct {
 	// request of an existing topic ever takes it.
 	control sync.Mutex
 	state   *stateFile
-	owner   meta.Owner
+	// removing are deleted topics whose logs are being removed, by name; guarded by control.
+	removing map[string]chan struct{}
+	owner    meta.Owner
 	// What was won and applied, for a database that forgets it; see reconcile.
 	process      meta.UUID // this process, and the lock that it holds
 	registration meta.Registration
@@ -84,6 +86,7 @@ type Broker struct {
 	lease     *coordinator.Lease
 	groups    *coordinator.Groups
 	sessions  *sessionCache
+	throttle  throttle
 	parked    parkedFetches
 	producers idBlock
 	txns      txnLogs
@@ -109,10 +112,12 @@ func New(o Options) (*Broker, error) {
 		nodeID:    int32(o.Config.Int("node.id")),
 		process:   meta.NewProcessID(o.LockID),
 		listeners: listeners,
+		removing:  map[string]chan struct{}{},
 		fatal:     make(chan error, 1),
 		changing:  make(chan struct{}, 1),
 		sessions:  newSessionCache(o.Config.Int("max.incremental.fetch.session.cache.slots")),
 	}
+	b.throttle.window = quotaWindow(o.Config.Int("quota.window.num"), o.Config.Int("quota.window.size.seconds"))
 	b.txns.broker = b
 	b.metrics = newMetrics(o.Registerer, b)
 	registry, err := wire.NewRegistry(b.apis())

@@ -89,7 +89,10 @@ func startTestBrokerOn(t testing.TB, disk vfs.FS, store *metatest.Memory, set ..
 	if err := b.openTerms(registered); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = segments.Close(false, 0) })
+	t.Cleanup(func() {
+		b.running.Wait()
+		_ = segments.Close(false, 0)
+	})
 	return &testBroker{Broker: b, t: t, store: store, registry: registry}
 }
 
