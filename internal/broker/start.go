@@ -299,7 +299,8 @@ func (b *Broker) startBackground(run context.Context) {
 	b.goRun(func() {
 		err := b.lease.Run(run, b.renew)
 		if err != nil && run.Err() == nil {
-			b.replaced(err)
+			b.fenced.Store(true)
+			b.fail(fmt.Errorf("node.id=%d: another process has taken over: %w", b.nodeID, err))
 		}
 	})
 	b.goRun(func() { b.keepRunFile(run) })
