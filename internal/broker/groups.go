@@ -13,7 +13,7 @@ import (
 	"github.com/pgbroker/pgbroker/internal/segstore"
 )
 
-var errShardsLost = errors.New("another process took over the group coordinator")
+var errShardsLost = errors.New("it owns the groups")
 
 // startGroups starts the group coordinator on the shards just taken.
 func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[int16]meta.ShardRows) {
@@ -23,7 +23,7 @@ func (b *Broker) startGroups(run context.Context, shards []meta.Shard, rows map[
 	}
 	b.groups = coordinator.New(coordinator.Options{
 		Owner: b.nodeID, Store: b.store, Log: b.log, Registerer: b.registerer, Relaxed: b.durability == segstore.Relaxed,
-		Fenced:                func() { b.fail(errShardsLost) },
+		Fenced:                func() { b.replaced(errShardsLost) },
 		InitialRebalanceDelay: delay,
 		MinSessionTimeout:     b.cfg.Duration("group.min.session.timeout.ms"),
 		MaxSessionTimeout:     b.cfg.Duration("group.max.session.timeout.ms"),

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 
@@ -41,6 +42,14 @@ func (b *Broker) mayChange(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return errNotLeader
+}
+
+// replaced ends the process, since another one has taken over. From now on nothing is answered that depends on leadership,
+// and no file is written.
+func (b *Broker) replaced(err error) {
+	b.fenced.Store(true)
+	b.lease.Fenced()
+	b.fail(fmt.Errorf("node.id=%d: another process has taken over: %w", b.nodeID, err))
 }
 
 // noteUnmapped logs an error that has no Kafka code, since a client can make nothing of UNKNOWN_SERVER_ERROR.
