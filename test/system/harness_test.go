@@ -37,6 +37,10 @@ type nodeOptions struct {
 	dir  string   // log directory; "" a fresh one
 	port int      // "" a free one
 	set  []string // further settings
+	// standby waits for its turn: see launchNode.
+	standby bool
+	http    int      // port of the HTTP address, 0 a free one
+	also    []string // addresses that clients know beside this node's; they then look around ten times a second
 }
 
 // node is a running broker process. It can be killed and started again with the same settings.
@@ -49,11 +53,20 @@ type node struct {
 	cmd       *exec.Cmd
 	exited    chan struct{}
 	exitErr   error
+	ready     chan string // the ready line
 	stderr    *harness.Buffer
 }
 
 // startNode starts a broker and waits for its ready line. The broker ends with the test.
 func startNode(t testing.TB, o nodeOptions) *node {
+	t.Helper()
+	n := launchNode(t, o)
+	n.awaitReady()
+	return n
+}
+
+// launchNode does not wait for the ready line.
+func launchNode(t testing.TB, o nodeOptions) *node {
 	t.Helper()
 	if o.url == "" {
 		o.url = pgtest.URL(t)
@@ -71,15 +84,24 @@ func startNode(t testing.TB, o nodeOptions) *node {
 			t.Logf("broker's log (end):\n%s", harness.Tail(n.stderr.String(), 60))
 		}
 	})
-	n.start()
+	n.launch()
 	return n
 }
 
 // start runs the process anew.
 func (n *node) start() {
 	n.t.Helper()
+	n.launch()
+	n.awaitReady()
+}
+
+func (n *node) launch() {
+	n.t.Helper()
 	args := []string{"serve", "--set", "postgres.url=" + n.opts.url, "--set", "log.dirs=" + n.opts.dir,
-		"--set", "listeners=PLAINTEXT://127.0.0.1:" + strconv.Itoa(n.opts.port), "--set", "http.listen=127.0.0.1:0"}
+		"--set", "listeners=PLAINTEXT://127.0.0.1:" + strconv.Itoa(n.opts.port), "--set", "http.listen=127.0.0.1:" + strconv.Itoa(n.opts.http)}
+	if n.opts.standby {
+		args = append(args, "--standby")
+	}
 	for _, s := range n.opts.set {
 		args = append(args, "--set", s)
 	}
@@ -94,6 +116,7 @@ func (n *node) start() {
 	n.exited = make(chan struct{})
 	started := make(chan error, 1)
 	ready := make(chan string, 1)
+	n.ready = ready
 	go func(cmd *exec.Cmd, exited chan struct{}) {
 		// The kernel sends the death signal when the thread that started the process ends, so that thread is kept.
 		runtime.LockOSThread()
@@ -114,8 +137,12 @@ func (n *node) start() {
 	if err := <-started; err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+func (n *node) awaitReady() {
+	n.t.Helper()
 	select {
-	case n.readyLine = <-ready:
+	case n.readyLine = <-n.ready:
 	case <-n.exited:
 		n.t.Fatalf("broker ended before it was ready: %v\n%s", n.exitErr, harness.Tail(n.stderr.String(), 30))
 	case <-time.After(60 * time.Second):
@@ -152,7 +179,11 @@ func (n *node) stop() (time.Duration, error) {
 func (n *node) client(opts ...kgo.Opt) *kgo.Client {
 	n.t.Helper()
 	// A kill may fall between accept and the first answer, which kgo takes for a wrong configuration unless told otherwise.
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(n.bootstrap), kgo.AlwaysRetryEOF()}, opts...)...)
+	known := []kgo.Opt{kgo.SeedBrokers(append(n.opts.also, n.bootstrap)...), kgo.AlwaysRetryEOF()}
+	if len(n.opts.also) > 0 { // by default kgo would wait for seconds
+		known = append(known, kgo.MetadataMinAge(100*time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }))
+	}
+	c, err := kgo.NewClient(append(known, opts...)...)
 	if err != nil {
 		n.t.Fatal(err)
 	}
