@@ -10,7 +10,7 @@ import (
 // new version's fields.
 func (b *Broker) apis() []wire.API {
 	api := func(key kmsg.Key, min, max int16, h wire.Handler) wire.API {
-		return wire.API{Key: key.Int16(), Min: min, Max: max, AdvertisedMin: min, Handle: h}
+		return wire.API{Key: key.Int16(), Min: min, Max: max, AdvertisedMin: min, Handle: b.throttled(h)}
 	}
 	pipelined := func(a wire.API) wire.API { a.Pipelined = true; return a }
 	produce := pipelined(api(kmsg.Produce, 3, 13, b.handleProduce))

@@ -86,6 +86,7 @@ type Broker struct {
 	lease     *coordinator.Lease
 	groups    *coordinator.Groups
 	sessions  *sessionCache
+	throttle  throttle
 	parked    parkedFetches
 	producers idBlock
 	txns      txnLogs
@@ -116,6 +117,7 @@ func New(o Options) (*Broker, error) {
 		changing:  make(chan struct{}, 1),
 		sessions:  newSessionCache(o.Config.Int("max.incremental.fetch.session.cache.slots")),
 	}
+	b.throttle.window = quotaWindow(o.Config.Int("quota.window.num"), o.Config.Int("quota.window.size.seconds"))
 	b.txns.broker = b
 	b.metrics = newMetrics(o.Registerer, b)
 	registry, err := wire.NewRegistry(b.apis())

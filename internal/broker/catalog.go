@@ -21,6 +21,7 @@ type catalog struct {
 	// cfg is the configuration with what was set while brokers ran, resources all that was set on other than topics.
 	cfg       *config.Config
 	resources map[meta.Resource]map[string]string
+	limits    quotaTable // nil: no quota has to be enforced
 }
 
 // topic is one topic at one catalog version. Its partitions outlive the version.
@@ -68,7 +69,7 @@ func (b *Broker) newCatalog(m meta.Catalog) (*catalog, error) {
 
 		resources: m.Resources,
 	}
-	next.cfg = b.liveConfig(next)
+	next.cfg, next.limits = b.liveConfig(next), newQuotaTable(next)
 	last := b.catalog.Load()
 	for i := range m.Topics {
 		row := &m.Topics[i]

@@ -103,7 +103,6 @@ var reasons = map[string]string{
 	"num.network.threads":  "goroutines take the place of thread pools",
 	"num.io.threads":       "goroutines take the place of thread pools",
 	"background.threads":   "goroutines take the place of thread pools",
-	"quota.":               "quotas are not available yet",
 	"log.cleaner.":         "one goroutine compacts, with buffers of its own size",
 	"listener.name.":       "settings of one listener are not available yet",
 	"authorizer.":          "access control is not available yet",

@@ -76,6 +76,9 @@ var brokerProperties = []Property{
 	{Name: "fetch.max.bytes", Type: Int, Default: "57671680", Min: at(1024), Scope: ScopeBroker, Doc: "Most record bytes in one fetch answer."},
 	{Name: "max.incremental.fetch.session.cache.slots", Type: Int, Default: "1000", Min: at(0), Scope: ScopeBroker, Doc: "Incremental fetch sessions kept."},
 
+	{Name: "quota.window.num", Type: Int, Default: "11", Min: at(1), Scope: ScopeBroker, Doc: "How many windows of quota.window.size.seconds a client quota looks back: all but one may be used up at once."},
+	{Name: "quota.window.size.seconds", Type: Int, Default: "1", Min: at(1), Scope: ScopeBroker, Doc: "Length of one window of client quotas."},
+
 	// Groups and offsets.
 	{Name: "group.initial.rebalance.delay.ms", Type: Int, Default: "3000", Min: at(0), Scope: ScopeBroker, Doc: "How long an empty classic group waits for more members before its first rebalance."},
 	{Name: "group.max.session.timeout.ms", Type: Int, Default: "1800000", Min: at(1), Scope: ScopeBroker, Doc: "Longest session.timeout.ms of a classic member."},
