@@ -44,10 +44,10 @@ compat: build ## the foreign clients against this broker
 	PGBROKER_ECOSYSTEM=short PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 8m -v ./test/ecosystem
 
 compat-postgres: build ## the metadata store and system tests on Postgres 14, 16, 17 and 18
-	PGBROKER_POSTGRES_MAJORS="14 16 17 18" PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 40m -v ./test/ecosystem -run TestPostgresMajors
+	PGBROKER_TEST_REQUIRE=all PGBROKER_POSTGRES_MAJORS="14 16 17 18" PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 40m -v ./test/ecosystem -run TestPostgresMajors
 
 ecosystem: build ## Kafka Streams, Spring, Parallel Consumer, verifiable tools under kills, franz-go's suites, pgbouncer, at length
-	PGBROKER_ECOSYSTEM=long PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 60m -v ./test/ecosystem
+	PGBROKER_TEST_REQUIRE=all PGBROKER_ECOSYSTEM=long PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 60m -v ./test/ecosystem
 
 many: build ## 10,000 partitions and 500 connections under ulimit -n 4096
 	PGBROKER_MANY_PARTITIONS=10000 PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 10m -v ./test/many
