@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strconv"
 	"time"
@@ -178,6 +179,7 @@ func (b *Broker) openLogs(next *catalog, won []meta.Partition, known map[partiti
 			b.log.Error("the directory of a partition is gone; it stays offline", "topic", t.name, "partition", row.Partition)
 			t.partitions[row.Partition].end(errOffline)
 		default:
+			b.awaitRemoved(t.name)
 			fresh = append(fresh, segstore.NewLog{ID: row.TopicID, Topic: t.name, Partition: row.Partition, Config: logConfig(t.effective)})
 			places = append(places, i)
 		}
@@ -232,14 +234,39 @@ func (b *Broker) forgetDeleted(gone []*topic) {
 	ids := make([]meta.UUID, len(gone))
 	for i, t := range gone {
 		ids[i] = t.id
-		b.deleteLogs(t)
 		b.metrics.retire(t.counters)
 	}
-	if err := b.state.Drop(ids); err != nil {
-		b.log.Error("the state file could not be written", "err", err)
-	}
+	b.removeLogs(gone, ids)
 	if b.groups != nil {
 		b.groups.TopicsDeleted(ids)
+	}
+}
+
+// removeLogs removes the logs of deleted topics without the control lock, since each waits for a flush of its log that is
+// under way, and then their rows of the state file. A new topic of such a name waits for them: see awaitRemoved.
+func (b *Broker) removeLogs(gone []*topic, ids []meta.UUID) {
+	done := make(chan struct{})
+	for _, t := range gone {
+		b.removing[t.name] = done
+	}
+	b.goRun(func() {
+		for _, t := range gone {
+			b.deleteLogs(t)
+		}
+		close(done)
+		b.control.Lock()
+		defer b.control.Unlock()
+		maps.DeleteFunc(b.removing, func(_ string, c chan struct{}) bool { return c == done })
+		if err := b.state.Drop(ids); err != nil {
+			b.log.Error("the state file could not be written", "err", err)
+		}
+	})
+}
+
+// awaitRemoved waits until the logs of a deleted topic are out of the way of a new one of its name.
+func (b *Broker) awaitRemoved(topic string) {
+	if done := b.removing[topic]; done != nil {
+		<-done
 	}
 }
 
