@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,13 +50,20 @@ func machine(dir string) map[string]string {
 			m["memory"] = fmt.Sprintf("%.1f GiB", float64(kib)/(1<<20))
 		}
 	}
-	if out, err := exec.Command("stat", "-f", "-c", "%T", dir).Output(); err == nil {
-		m["file system"] = strings.TrimSpace(string(out))
-	}
+	m["file system"] = fileSystem(dir)
 	if strings.Contains(read("/proc/cpuinfo"), "hypervisor") {
 		m["virtual"] = "yes"
 	}
 	return m
+}
+
+// fileSystem is the type of the file system that holds a folder.
+func fileSystem(dir string) string {
+	out, err := exec.Command("df", "--output=fstype", dir).Output()
+	if fields := strings.Fields(string(out)); err == nil && len(fields) == 2 {
+		return fields[1] // below the heading
+	}
+	return "unknown"
 }
 
 // versions are those of what is measured and of what measures.
@@ -79,6 +87,31 @@ func versions(binary string) map[string]string {
 		}
 	}
 	return v
+}
+
+// processors is what all processors have done since the machine started: worked for somebody here, and been taken away by the
+// host of a virtual machine.
+func processors() (busy, stolen time.Duration) {
+	return parseProcessors(read("/proc/stat"))
+}
+
+// parseProcessors reads the first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal, in hundredths
+// of a second.
+func parseProcessors(stat string) (busy, stolen time.Duration) {
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 {
+		return 0, 0
+	}
+	var ticks [9]time.Duration
+	for i := range ticks[1:] {
+		n, err := strconv.ParseInt(fields[i+1], 10, 64)
+		if err != nil {
+			return 0, 0
+		}
+		ticks[i+1] = time.Duration(n) * (time.Second / 100)
+	}
+	return ticks[1] + ticks[2] + ticks[3] + ticks[6] + ticks[7], ticks[8]
 }
 
 func loadAverage() string {

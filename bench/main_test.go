@@ -157,3 +157,16 @@ func TestPerfOutcome(t *testing.T) {
 		}
 	}
 }
+
+func TestUsage(t *testing.T) {
+	busy, stolen := parseProcessors("cpu  100 10 50 9999 77 3 2 40 0 0\ncpu0 1 2\n")
+	if busy != 1650*time.Millisecond || stolen != 400*time.Millisecond {
+		t.Errorf("%v busy, %v stolen", busy, stolen)
+	}
+	u := usage{took: 2 * time.Second, peer: time.Second, machine: 3 * time.Second, steal: time.Second}
+	values := map[string]float64{"client_cpu_s": 1.5}
+	u.others(values)
+	if values["other_cpus"] != 0.25 || values["stolen_cpus"] != 0.5 {
+		t.Errorf("%v", values)
+	}
+}

@@ -103,10 +103,7 @@ func (c *coexist) where(other bool) string {
 	if c.other == "" {
 		return "none"
 	}
-	kind := "unknown file system"
-	if out, err := exec.Command("stat", "-f", "-c", "%T", c.other).Output(); err == nil {
-		kind = strings.TrimSpace(string(out))
-	}
+	kind := fileSystem(c.other)
 	if kind == "tmpfs" {
 		return "tmpfs in place of another device"
 	}

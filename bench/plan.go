@@ -176,8 +176,8 @@ func warmUp(mibs int64) []bcase {
 
 // tiers are the plans by name.
 func tiers() map[string]plan {
-	quick := plan{tier: "quick", rounds: 2, peers: peer.All, warm: warmUp(96), cases: throughput(768)}
-	must := plan{tier: "must", rounds: 4, peers: peer.All, warm: warmUp(128)}
+	quick := plan{tier: "quick", rounds: 2, peers: peer.All, warm: warmUp(256), cases: throughput(768)}
+	must := plan{tier: "must", rounds: 4, peers: peer.All, warm: append(warmUp(256), txn("warm-txn", 4, 1, 4, kib), commit("warm-commit", 2, 1, 2))}
 	must.cases = append(must.cases, throughput(1024)...)
 	must.cases = append(must.cases, latency(10, 2)...)
 	must.cases = append(must.cases, control(8)...)

@@ -76,8 +76,11 @@ func finish(run *report.Run, results, doc string) error {
 		}
 		fmt.Println("results:", results)
 	}
-	if doc == "" {
+	switch {
+	case doc == "":
 		return nil
+	case run.Tier == "smoke":
+		return errors.New("a smoke run says that it runs, not how fast: it does not go into the document")
 	}
 	return writeDocument(run, results, doc)
 }
@@ -166,6 +169,9 @@ func (s *set) do(ctx context.Context) {
 	defer s.node.Close()
 	s.run.Settings[string(s.peer)] = s.node.Settings
 	for _, c := range s.plan.warm {
+		if c.brokers && s.isFloor() {
+			continue
+		}
 		if _, err := s.once(ctx, c); err != nil {
 			s.add(report.Result{Case: c.name, Error: err.Error()})
 		}
@@ -241,26 +247,48 @@ func (s *set) once(ctx context.Context, c bcase) (load.Outcome, error) {
 	if c.perf != nil {
 		client = perfClient(s.options.Assemble, c.perf)
 	}
-	var before, used time.Duration
-	out, err := client(ctx, s.options.Self, spec, func() (err error) {
-		if err = s.node.ResetPeak(); err != nil {
-			return err
-		}
-		before, err = s.node.CPU()
-		return err
-	}, func() error {
-		after, err := s.node.CPU()
-		used = after - before
-		return err
-	})
+	var u usage
+	out, err := client(ctx, s.options.Self, spec, func() error { return u.begin(s.node) }, func() error { return u.end(s.node) })
 	if err != nil {
 		return out, err
 	}
 	if out.Values["peak_mib"], err = s.node.PeakMiB(); err != nil {
 		return out, err
 	}
-	costs(out, used)
+	costs(out, u.peer)
+	u.others(out.Values)
 	return out, nil
+}
+
+// usage is what was used while a case was measured.
+type usage struct {
+	began                time.Time
+	took                 time.Duration
+	peer, machine, steal time.Duration // processor time: at begin the sums, after end the differences
+}
+
+func (u *usage) begin(n *peer.Node) (err error) {
+	if err := n.ResetPeak(); err != nil {
+		return err
+	}
+	u.began = time.Now()
+	u.machine, u.steal = processors()
+	u.peer, err = n.CPU()
+	return err
+}
+
+func (u *usage) end(n *peer.Node) error {
+	peer, err := n.CPU()
+	machine, steal := processors()
+	u.peer, u.machine, u.steal, u.took = peer-u.peer, machine-u.machine, steal-u.steal, time.Since(u.began)
+	return err
+}
+
+// others adds how many processors were used by neither peer nor client, the kernel's own threads among them, and how many the
+// host took away: what disturbed the case.
+func (u *usage) others(values map[string]float64) {
+	values["other_cpus"] = max(0, u.machine.Seconds()-u.peer.Seconds()-values["client_cpu_s"]) / u.took.Seconds()
+	values["stolen_cpus"] = u.steal.Seconds() / u.took.Seconds()
 }
 
 // costs adds the peer's processor time by GiB, request and record, and the client's by GiB.

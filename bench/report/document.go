@@ -89,8 +89,12 @@ func Summary(r *Run) string {
 	for _, res := range r.Results {
 		discarded += res.Discarded
 	}
-	return fmt.Sprintf("Bars: %d stretch met, %d met, %d missed, %d without a figure. Runs thrown away because the load generator was late: %d. Cases that failed: %d.",
+	text := fmt.Sprintf("Bars: %d stretch met, %d met, %d missed, %d without a figure. Runs thrown away because the load generator was late: %d. Cases that failed: %d.",
 		counts[StretchMet], counts[MustMet], counts[Missed], counts[Unknown], discarded, len(r.Failed()))
+	if n, of := r.Disturbed(); n > 0 {
+		text += fmt.Sprintf(" In %d of %d runs other processes, or the host, took more than half a processor: these figures are not those of a quiet machine.", n, of)
+	}
+	return text
 }
 
 // facts says what was measured where.

@@ -216,3 +216,16 @@ func TestRunSurvivesItsFile(t *testing.T) {
 		t.Error("a file that is no run was read")
 	}
 }
+
+func TestDisturbedRunsAreTold(t *testing.T) {
+	r := sample()
+	if strings.Contains(Summary(r), "quiet machine") {
+		t.Error("nothing is known of others, yet they disturbed")
+	}
+	for _, v := range []map[string]float64{{"other_cpus": 0.2, "stolen_cpus": 0.1}, {"other_cpus": 0.3, "stolen_cpus": 0.3}, {"other_cpus": 1}} {
+		r.Results = append(r.Results, Result{Peer: kafka, Case: "sync", Values: v})
+	}
+	if !strings.Contains(Summary(r), "In 2 of 3 runs other processes") {
+		t.Error(Summary(r))
+	}
+}

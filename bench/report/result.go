@@ -126,6 +126,21 @@ func (r *Run) Failed() []Result {
 	return failed
 }
 
+// Disturbed counts the results during which others used more than half a processor, of all that know.
+func (r *Run) Disturbed() (disturbed, of int) {
+	for _, res := range r.Results {
+		other, known := res.Values["other_cpus"]
+		if !known {
+			continue
+		}
+		of++
+		if other+res.Values["stolen_cpus"] > 0.5 {
+			disturbed++
+		}
+	}
+	return disturbed, of
+}
+
 // Median is the middle value, or the mean of the two in the middle; 0 of nothing. The order of values is kept.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
