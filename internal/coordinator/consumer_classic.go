@@ -209,7 +209,11 @@ func (g *group) leaveConsumers(now time.Time, to token, r *LeaveRequest, out *ou
 		}
 		c.remove(m)
 		gone = append(gone, m)
-		out.note(note{text: because("member leaves", l.Reason), member: m.id, generation: c.epoch, members: len(c.members)})
+		left := note{text: because("member leaves", l.Reason), member: m.id, generation: c.epoch, members: len(c.members)}
+		if len(gone) == 1 { // one rebalance for all
+			left.rebalance = memberLeft
+		}
+		out.note(left)
 	}
 	if len(gone) > 0 {
 		c.bump()

@@ -147,7 +147,7 @@ func (g *group) downgrade(now time.Time, out *outcome) {
 	}
 	out.note(note{text: "consumer group becomes a classic group", generation: n.generation, members: len(n.members), matters: true})
 	if !settled {
-		n.prepare(now, note{text: "rebalance after the change of the protocol"}, out)
+		n.prepare(now, note{text: "rebalance after the change of the protocol", rebalance: protocolMigrated}, out)
 	}
 	n.storeGeneration(out)
 	*g = *n

@@ -66,12 +66,18 @@ func (c *consumers) heartbeat(now time.Time, view *TopicView, newID string, r *C
 // moves the member on. owned is what it says that it has, nil when it does not say. What it returns is the member as it is
 // then, which may be changed.
 func (c *consumers) advance(now time.Time, view *TopicView, m *consumer, changed bool, owned []TopicPartitions, out *outcome) *consumer {
+	reason := topicsChanged
+	if _, known := c.members[m.id]; !known {
+		reason = memberJoined
+	} else if changed {
+		reason = memberChanged
+	}
 	c.admit(m)
 	if changed || view != c.view {
 		if hash := c.resolve(view); hash != c.hash || changed {
 			c.hash = hash
 			c.epoch++
-			out.note(note{text: "assignment begins", member: m.id, generation: c.epoch, members: len(c.members)})
+			out.note(note{text: "assignment begins", member: m.id, generation: c.epoch, members: len(c.members), rebalance: reason})
 		}
 	}
 	if c.epoch > c.targetEpoch {
@@ -223,16 +229,16 @@ func (c *consumers) leave(r *ConsumerHeartbeatRequest, out *outcome) ConsumerHea
 		m.epoch, m.state, m.revoking, m.revokeBy = epochLeaveStatic, memberStable, nil, timer{}
 		out.note(note{text: "static member leaves for a while", member: m.id, generation: c.epoch, members: len(c.members)})
 	} else {
-		c.expel(m, "member leaves", out)
+		c.expel(m, "member leaves", memberLeft, out)
 	}
 	return ConsumerHeartbeatReply{MemberID: r.MemberID, MemberEpoch: r.MemberEpoch}
 }
 
 // expel removes a member; the next heartbeat of any other finds a new target.
-func (c *consumers) expel(m *consumer, why string, out *outcome) {
+func (c *consumers) expel(m *consumer, why string, reason rebalanceReason, out *outcome) {
 	c.remove(m)
 	c.bump()
-	out.note(note{text: why, member: m.id, generation: c.epoch, members: len(c.members)})
+	out.note(note{text: why, member: m.id, generation: c.epoch, members: len(c.members), rebalance: reason})
 }
 
 // bump is the next epoch, because members are gone.

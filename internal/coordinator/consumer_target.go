@@ -155,13 +155,13 @@ func (c *consumers) tick(now time.Time, out *outcome) {
 	for _, m := range c.byID() {
 		switch {
 		case m.expires.due(now):
-			c.expel(m, "member's session has expired", out)
+			c.expel(m, "member's session has expired", memberExpired, out)
 		case m.revokeBy.due(now):
-			c.expel(m, "member has not given up its partitions in time", out)
+			c.expel(m, "member has not given up its partitions in time", memberTooSlow, out)
 		case m.joinBy.due(now):
-			c.expel(m, "member did not rejoin in time", out)
+			c.expel(m, "member did not rejoin in time", memberTooSlow, out)
 		case m.syncBy.due(now):
-			c.expel(m, "member did not sync in time", out)
+			c.expel(m, "member did not sync in time", memberTooSlow, out)
 		}
 	}
 }

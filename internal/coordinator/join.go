@@ -92,7 +92,7 @@ func (g *group) joinNew(now time.Time, to token, id string, r *JoinRequest, out 
 		g.newcomer = true
 	}
 	g.add(m, r.ProtocolType)
-	g.rebalance(now, note{text: because("member joined", r.Reason), member: id}, out)
+	g.rebalance(now, note{text: because("member joined", r.Reason), member: id, rebalance: memberJoined}, out)
 }
 
 // joinStatic adds a static member or lets it take over from its former self (KIP-345,
@@ -111,11 +111,11 @@ func (g *group) joinStatic(now time.Time, to token, newID string, r *JoinRequest
 		out.reply(to, g.replacementReply(m, leader, r.Version))
 	case g.state == stable:
 		m.join = to
-		g.rebalance(now, note{text: because("static member changes the group's protocol", r.Reason), member: newID}, out)
+		g.rebalance(now, note{text: because("static member changes the group's protocol", r.Reason), member: newID, rebalance: memberChanged}, out)
 	case g.state == completing:
 		// The leader may have seen the old id already and would assign to it.
 		m.join = to
-		g.prepare(now, note{text: because("static member returned during assignment", r.Reason), member: newID}, out)
+		g.prepare(now, note{text: because("static member returned during assignment", r.Reason), member: newID, rebalance: staticReturned}, out)
 	default:
 		m.join = to
 		g.completeJoinIfAll(now, out)
@@ -174,12 +174,12 @@ func (g *group) rejoin(now time.Time, to token, m *member, r *JoinRequest, out *
 		out.reply(to, g.joinReply(m, g.leader, nil))
 	case g.state == completing || g.state == stable:
 		// A leader rejoins when what it assigns has changed, such as the number of partitions.
-		text := "member changed its metadata"
+		text, reason := "member changed its metadata", memberChanged
 		if g.leader == m.id {
-			text = "leader rejoined"
+			text, reason = "leader rejoined", leaderRejoined
 		}
 		g.update(m, to, r, out)
-		g.rebalance(now, note{text: because(text, r.Reason), member: m.id}, out)
+		g.rebalance(now, note{text: because(text, r.Reason), member: m.id, rebalance: reason}, out)
 	default:
 		out.reply(to, JoinReply{Err: ErrUnknownMember, MemberID: m.id, Generation: -1})
 	}

@@ -26,7 +26,7 @@ func (g *group) leaveGroup(now time.Time, to token, r *LeaveRequest, out *outcom
 			gone = append(gone, id)
 		}
 	}
-	g.removeMembers(now, gone, note{text: "members left"}, out)
+	g.removeMembers(now, gone, note{text: "members left", rebalance: memberLeft}, out)
 	g.completeJoinIfAll(now, out)
 	out.reply(to, LeaveReply{Members: results})
 }

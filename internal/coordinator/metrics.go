@@ -11,7 +11,7 @@ type metrics struct {
 	commits    *prometheus.CounterVec
 	decisions  prometheus.Counter
 	storeTime  prometheus.Histogram
-	rebalances prometheus.Counter
+	rebalances *prometheus.CounterVec
 	putBack    prometheus.Counter
 	txn        txnMetrics
 }
@@ -28,12 +28,15 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "pgbroker_group_store_seconds", Help: "Time of the coordinator's calls to Postgres.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5},
 		}),
-		rebalances: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "pgbroker_group_rebalances_total", Help: "Generations that became stable.",
-		}),
+		rebalances: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pgbroker_group_rebalances_total", Help: "Rebalances that began, by reason; of a consumer group each new epoch is one.",
+		}, []string{"reason"}),
 		putBack: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "pgbroker_group_rows_put_back_total", Help: "Rows that Postgres had lost, in a crash or because another server took over, and that were written again.",
 		}),
+	}
+	for _, reason := range rebalanceReasons {
+		m.rebalances.WithLabelValues(string(reason)) // there from the start, so that an increase is seen
 	}
 	m.txn = newTxnMetrics()
 	if r != nil {

@@ -27,6 +27,7 @@ type note struct {
 	generation int32
 	members    int
 	matters    bool
+	rebalance  rebalanceReason // a rebalance begins for this reason; "" none does
 }
 
 // because adds the reason that a client gives (KIP-800), cut to what Kafka's clients send at most.

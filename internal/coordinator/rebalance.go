@@ -233,7 +233,7 @@ func (g *group) expireSessions(now time.Time, out *outcome) {
 			gone = append(gone, m.id)
 		}
 	}
-	g.removeMembers(now, gone, note{text: "members expired"}, out)
+	g.removeMembers(now, gone, note{text: "members expired", rebalance: memberExpired}, out)
 }
 
 // expireSyncs removes members that joined but never asked for their assignment (expirePendingSync).
@@ -246,5 +246,5 @@ func (g *group) expireSyncs(now time.Time, out *outcome) {
 		}
 	}
 	g.syncTimer = timer{}
-	g.removeMembers(now, gone, note{text: "members did not sync"}, out)
+	g.removeMembers(now, gone, note{text: "members did not sync", rebalance: memberTooSlow}, out)
 }

@@ -317,9 +317,6 @@ func (s *shard) apply(now time.Time, e *entry, o *op) {
 	}
 	if o.next != nil && e.g != nil {
 		o.next.keepSessions(e.g)
-		if o.next.state == stable && e.g.state == completing {
-			s.meter.rebalances.Inc()
-		}
 		e.g = o.next
 	}
 	if len(o.change.offsets) > 0 && e.g == nil {
@@ -350,6 +347,9 @@ func (s *shard) answer(c *call, body any, err error) {
 
 func (s *shard) report(group string, notes []note) {
 	for _, n := range notes {
+		if n.rebalance != "" {
+			s.meter.rebalances.WithLabelValues(string(n.rebalance)).Inc()
+		}
 		level := slog.LevelDebug
 		if n.matters {
 			level = slog.LevelInfo
