@@ -85,7 +85,7 @@ bench-full: build ## the same, read_committed in pairs and the matrix of transac
 	$(BENCH) run -tier full -results $(RESULTS) -doc "$(DOC)" $(ARGS)
 
 bench-pgbench: build ## what a broker costs the Postgres beside it, against a program that only writes
-	$(BENCH) pgbench -results $(RESULTS) $(ARGS)
+	$(BENCH) pgbench -results $(RESULTS) -doc "$(DOC)" $(ARGS)
 
 bench-report: ## tables of an earlier run, and docs/performance.md from it (RESULTS=bench/results/...)
 	$(BENCH) report -results $(RESULTS) -doc "$(DOC)"

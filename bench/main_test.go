@@ -170,3 +170,23 @@ func TestUsage(t *testing.T) {
 		t.Errorf("%v", values)
 	}
 }
+
+func TestParseDisk(t *testing.T) {
+	stats := "   7       0 loop0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n 254       0 vda 2224263 173644 49640130 1647834 32347410 7913663 2048 10365183 1 2179128 13634313 3356353 161 524880200 311617 6712 1309677\n"
+	got, ok := parseDisk(stats, 254, 0)
+	if !ok || got != (disk{2048 * 512, 6712}) {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	if _, ok := parseDisk(stats, 253, 0); ok {
+		t.Error("another device was found")
+	}
+	if d, ok := diskOf("."); ok && d.writtenBytes == 0 {
+		t.Error("this folder's device has written nothing")
+	}
+	u := usage{disk: disk{3 << 20, 10}, diskKnown: true}
+	out := load.Outcome{Values: map[string]float64{}, Bytes: 1 << 20, Requests: 5}
+	u.device(out)
+	if out.Values["flushes_request"] != 2 || out.Values["device_bytes_byte"] != 3 {
+		t.Errorf("%v", out.Values)
+	}
+}

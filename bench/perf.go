@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pgbroker/pgbroker/bench/load"
 )
@@ -41,7 +43,13 @@ func perfClient(assemble string, settings []string) func(context.Context, string
 		if err != nil {
 			return load.Outcome{}, err
 		}
-		return out, load.Ends(ctx, spec, spec.Records)
+		err = load.Ends(ctx, spec, spec.Records)
+		// Without acknowledgements the broker may still have some to read when the tool has ended.
+		for until := time.Now().Add(10 * time.Second); err != nil && slices.Contains(settings, "acks=0") && time.Now().Before(until); {
+			time.Sleep(100 * time.Millisecond)
+			err = load.Ends(ctx, spec, spec.Records)
+		}
+		return out, err
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"sort"
 	"sync"
 )
 
@@ -72,28 +73,16 @@ func (l *log) find(offset, limit int64) (at, size, next int64, grown <-chan stru
 	if offset >= l.next {
 		return l.size, 0, l.next, l.grown
 	}
-	lo, hi := 0, len(l.offsets) // the last batch whose first offset is at most the wanted one
-	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; l.offsets[mid] <= offset {
-			lo = mid
-		} else {
-			hi = mid
+	first := sort.Search(len(l.offsets), func(i int) bool { return l.offsets[i] > offset }) - 1 // the batch that holds it
+	at = l.starts[first]
+	begin := func(i int) int64 { // of batch i, and the end of the one before
+		if i == len(l.starts) {
+			return l.size
 		}
+		return l.starts[i]
 	}
-	at = l.starts[lo]
-	end := l.size
-	if at+limit < l.size {
-		last, high := lo+1, len(l.starts) // the first batch that begins behind the limit
-		for last < high {
-			if mid := (last + high) / 2; l.starts[mid] <= at+limit {
-				last = mid + 1
-			} else {
-				high = mid
-			}
-		}
-		end = l.starts[max(last-1, lo+1)]
-	}
-	return at, end - at, l.next, l.grown
+	more := sort.Search(len(l.starts)-first-1, func(i int) bool { return begin(first+2+i) > at+limit }) // batches after the first
+	return at, begin(first+1+more) - at, l.next, l.grown
 }
 
 func (l *log) remove() error {

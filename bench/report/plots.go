@@ -23,11 +23,11 @@ func Plots(r *Run) []Plot {
 		metric      string
 		cases       []string
 	}{
-		{"throughput.svg", "Throughput, MiB/s (more is better)", "mib_s", []string{"produce-64k", "produce-16k", "produce-100b", "produce-256k-x4",
+		{"throughput.svg", "Throughput, MiB/s (logarithmic, more is better)", "mib_s", []string{"produce-64k", "produce-16k", "produce-100b", "produce-256k-x4",
 			"consume-64k", "consume-16k", "consume-100b", "consume-256k-x4"}},
-		{"cpu.svg", "CPU-seconds of the broker per GiB (less is better)", "cpu_s_gib", []string{"produce-64k", "produce-16k", "produce-100b",
+		{"cpu.svg", "CPU-seconds of the broker per GiB (logarithmic, less is better)", "cpu_s_gib", []string{"produce-64k", "produce-16k", "produce-100b",
 			"produce-256k-x4", "consume-64k", "consume-16k", "consume-100b", "consume-256k-x4"}},
-		{"transactions.svg", "Transactions, commits/s (more is better)", "commits_s", []string{"txn-1", "txn-16"}},
+		{"transactions.svg", "Transactions, commits/s (logarithmic, more is better)", "commits_s", []string{"txn-1", "txn-16"}},
 	} {
 		var groups []group
 		for _, c := range p.cases {

@@ -14,8 +14,10 @@ type row struct{ name, metric, label string }
 var rows = []row{
 	{"produce-64k", "mib_s", "produce 1 KiB, 64 KiB batches: MiB/s"}, {"produce-64k", "p50_ms", "request p50 ms"}, {"produce-64k", "p99_ms", "request p99 ms"},
 	{"produce-64k", "cpu_s_gib", "CPU s/GiB"}, {"produce-64k", "cpu_us_request", "CPU µs/request"},
+	{"produce-64k", "flushes_request", "device flushes/request"},
 	{"produce-16k", "mib_s", "produce 1 KiB, 16 KiB batches: MiB/s"}, {"produce-16k", "p50_ms", "request p50 ms"}, {"produce-16k", "p99_ms", "request p99 ms"},
 	{"produce-16k", "cpu_s_gib", "CPU s/GiB"}, {"produce-16k", "cpu_us_request", "CPU µs/request"},
+	{"produce-16k", "flushes_request", "device flushes/request"},
 	{"produce-100b", "records_s", "produce 100 B, 64 KiB batches: records/s"}, {"produce-100b", "cpu_s_gib", "CPU s/GiB"},
 	{"produce-256k-x4", "mib_s", "produce 1 KiB, 256 KiB batches, 4 producers: MiB/s"}, {"produce-256k-x4", "p50_ms", "request p50 ms"},
 	{"produce-256k-x4", "p99_ms", "request p99 ms"}, {"produce-256k-x4", "cpu_s_gib", "CPU s/GiB"},
