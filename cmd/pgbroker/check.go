@@ -24,9 +24,6 @@ func checkNode(ctx context.Context, cfg *config.Config, log *slog.Logger, stdout
 		_, _ = fmt.Fprintf(stdout, "ok  listener %s %s:%d, advertised as %s:%d\n", l.Name, l.Host, l.Port, l.AdvertisedHost, l.AdvertisedPort)
 	}
 	n := &node{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
-	if err := n.checkDirectory(); err != nil {
-		return err
-	}
 	defer n.abandon()
 	found, err := segstore.Look(vfs.OS{}, n.dir)
 	switch {

@@ -109,9 +109,6 @@ type serving struct {
 func (n *node) start(ctx context.Context) error {
 	n.registry = prometheus.NewRegistry()
 	n.serving.Store(&serving{registry: n.registry})
-	if err := n.checkDirectory(); err != nil {
-		return err
-	}
 	if n.standby {
 		if err := n.standBy(ctx); err != nil {
 			return err
@@ -123,9 +120,6 @@ func (n *node) start(ctx context.Context) error {
 		if err := n.openPostgres(ctx); err != nil {
 			return err
 		}
-	}
-	if err := n.store.Migrate(ctx); err != nil {
-		return err
 	}
 	b, err := broker.New(broker.Options{
 		Config: n.cfg, Store: n.store, Segments: n.segments, FS: vfs.OS{}, Dir: n.dir, Durability: n.mode,
@@ -211,6 +205,9 @@ func (n *node) checkDirectory() error {
 
 // openDirectory takes the lock of the one log directory.
 func (n *node) openDirectory() (err error) {
+	if err := n.checkDirectory(); err != nil {
+		return err
+	}
 	if n.logMetrics == nil {
 		n.logMetrics = broker.NewLogMetrics(n.registry, n.dir)
 	}
@@ -241,10 +238,13 @@ func (n *node) openDirectory() (err error) {
 	return nil
 }
 
-// openPostgres waits for the database.
+// openPostgres waits for the database and brings its tables up to date.
 func (n *node) openPostgres(ctx context.Context) (err error) {
 	n.store, err = openStore(ctx, n.cfg, n.log, n.registry)
-	return err
+	if err != nil {
+		return err
+	}
+	return n.store.Migrate(ctx)
 }
 
 // openStore connects and waits up to postgres.wait.ms, telling the log every five seconds.

@@ -19,6 +19,9 @@ func (n *node) standBy(ctx context.Context) (err error) {
 	if _, err := n.cfg.Listeners(); err != nil {
 		return &exitError{exitUsage, err}
 	}
+	if err := n.checkDirectory(); err != nil {
+		return err
+	}
 	if n.store, err = newStore(ctx, n.cfg, n.log, n.registry); err != nil {
 		return err
 	}
@@ -34,7 +37,7 @@ func (n *node) standBy(ctx context.Context) (err error) {
 		return err
 	}
 	n.waiting.Store(nil)
-	return nil
+	return n.store.Migrate(ctx)
 }
 
 // holder is who has the broker id, nobody where there are no tables yet. A database that a newer version has migrated is an
