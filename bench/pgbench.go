@@ -222,6 +222,8 @@ func (c *coexist) step(ctx context.Context, s step) (map[string]float64, error) 
 
 // beside runs pgbench while a client writes to the node. The client begins before pgbench and ends after it.
 func (c *coexist) beside(ctx context.Context, n *peer.Node, mbs int) (map[string]float64, error) {
+	ctx, cancel := n.While(ctx)
+	defer cancel()
 	const topic, recordBytes = "beside", 1000
 	if err := load.CreateTopic(ctx, n.Bootstrap, topic, 1); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -219,6 +220,8 @@ func (s *set) measure(ctx context.Context, c bcase) {
 
 // once runs a case in a client process and adds what it cost the peer.
 func (s *set) once(ctx context.Context, c bcase) (load.Outcome, error) {
+	ctx, cancel := s.node.While(ctx)
+	defer cancel()
 	spec := c.spec
 	spec.Bootstrap, spec.Topic = s.node.Bootstrap, c.reads
 	if part := c.scale[s.peer]; part > 0 {
@@ -227,7 +230,7 @@ func (s *set) once(ctx context.Context, c bcase) (load.Outcome, error) {
 	if c.reads == "" {
 		spec.Topic = c.name
 		if err := load.CreateTopic(ctx, spec.Bootstrap, spec.Topic, spec.Partitions); err != nil {
-			return load.Outcome{}, err
+			return load.Outcome{}, cmp.Or(context.Cause(ctx), err)
 		}
 		if spec.Kind == load.Produce && s.filler != nil {
 			if _, err := s.filler.Fill(); err != nil {

@@ -30,12 +30,14 @@ func producer(s Spec, hook *requests, more ...kgo.Opt) (*kgo.Client, error) {
 	}, more...)...)
 }
 
-// createLimit bounds the wait for a new topic.
+// createLimit bounds the wait for a new topic, and for one to go.
 const createLimit = 30 * time.Second
 
 // CreateTopic makes the topic of a case, with room for batches of 4 MiB, and waits until each of its partitions answers: a
 // broker may say that it made a topic before it knows it everywhere.
 func CreateTopic(ctx context.Context, bootstrap, topic string, partitions int32) error {
+	ctx, cancel := context.WithTimeout(ctx, createLimit)
+	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
 	if err != nil {
 		return err
@@ -45,12 +47,12 @@ func CreateTopic(ctx context.Context, bootstrap, topic string, partitions int32)
 	if _, err := kadm.NewClient(client).CreateTopic(ctx, partitions, 1, configs, topic); err != nil {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}
-	for until := time.Now().Add(createLimit); ; {
+	for {
 		_, err := endOffsets(ctx, Spec{Bootstrap: bootstrap, Topic: topic, Partitions: partitions})
 		if err == nil {
 			return nil
 		}
-		if time.Now().After(until) || ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return fmt.Errorf("create topic %s: %w", topic, err)
 		}
 		select {
@@ -62,6 +64,8 @@ func CreateTopic(ctx context.Context, bootstrap, topic string, partitions int32)
 
 // DeleteTopic removes the topic of a case, so that its files need no room any more.
 func DeleteTopic(ctx context.Context, bootstrap, topic string) error {
+	ctx, cancel := context.WithTimeout(ctx, createLimit)
+	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
 	if err != nil {
 		return err

@@ -180,6 +180,33 @@ func (n *Node) Restart(ctx context.Context) (began time.Time, err error) {
 	return began, n.launch(ctx)
 }
 
+// Pid is the process of the broker itself; 0 when it does not run.
+func (n *Node) Pid() int {
+	if n.process == nil {
+		return 0
+	}
+	return n.process.cmd.Process.Pid
+}
+
+// While returns a context that ends with ctx, or with the peer's process: what asks a broker that has died would wait for it
+// to come back. The cause of the latter has the end of the peer's log.
+func (n *Node) While(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if n.process == nil {
+		cancel(fmt.Errorf("%s does not run", n.Name))
+		return ctx, func() {}
+	}
+	p := n.process
+	go func() {
+		select {
+		case <-p.exited:
+			cancel(fmt.Errorf("%s has ended (%v): %s", n.Name, p.cmd.ProcessState, n.logTail()))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(context.Canceled) }
+}
+
 // end stops the process as an operator does, and by force when that takes more than a minute.
 func (n *Node) end() error {
 	if n.process == nil {

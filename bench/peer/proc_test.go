@@ -1,8 +1,10 @@
 package peer
 
 import (
+	"context"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 )
@@ -89,5 +91,29 @@ func TestFillerTakesFreeMemory(t *testing.T) {
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWhileEndsWithThePeer has whoever waits for a peer that died told so.
+func TestWhileEndsWithThePeer(t *testing.T) {
+	n := &Node{Name: Floor, dir: t.TempDir(), process: &process{cmd: exec.Command("true"), exited: make(chan struct{})}}
+	if err := os.WriteFile(n.logFile(), []byte("out of luck"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := n.While(t.Context())
+	defer cancel()
+	if ctx.Err() != nil {
+		t.Error("it ended while the peer ran")
+	}
+	close(n.process.exited)
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !strings.Contains(cause.Error(), "out of luck") {
+		t.Errorf("the cause is %v", cause)
+	}
+	n.process = nil
+	ctx, cancel = n.While(t.Context())
+	defer cancel()
+	if ctx.Err() == nil {
+		t.Error("it goes on without a peer")
 	}
 }
