@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"sync"
+
 	"sync/atomic"
 	"time"
 
@@ -14,9 +14,6 @@ import (
 
 // maxSoftware bounds the series of connections_software; the rest is counted as "other".
 const maxSoftware = 50
-
-// maxErrorCodes bounds the series of errors_total for one request name.
-const maxErrorCodes = 64
 
 // quantiles and their label values, which dashboards expect to be exactly these.
 var (
@@ -31,20 +28,17 @@ type metrics struct {
 	next   Observer
 
 	// requests is indexed by key+1; index 0 is FetchFollower. Entries are made once.
-	requests  []*requestMetrics
-	duration  *prometheus.HistogramVec
-	rejected  map[string]*atomic.Uint64 // fixed keys
-	errorsMu  sync.Mutex
-	errorCode map[errorKey]uint64
+	requests []*requestMetrics
+	duration *prometheus.HistogramVec
+	rejected map[string]*atomic.Uint64 // fixed keys
 }
-
-type errorKey struct{ request, code string }
 
 // requestMetrics is one request name.
 type requestMetrics struct {
 	name     string
 	versions [32]atomic.Uint64
 	stages   [len(stageNames)]window
+	codes    codeCounts
 	seconds  prometheus.Observer
 }
 
@@ -57,9 +51,8 @@ const fetchFollower = "FetchFollower"
 func newMetrics(s *Server, next Observer) *metrics {
 	m := &metrics{
 		server: s, next: next,
-		requests:  make([]*requestMetrics, len(s.registry.byKey)+1),
-		rejected:  map[string]*atomic.Uint64{},
-		errorCode: map[errorKey]uint64{},
+		requests: make([]*requestMetrics, len(s.registry.byKey)+1),
+		rejected: map[string]*atomic.Uint64{},
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "pgbroker_request_duration_seconds",
 			Help:    "Time from a complete request to its written response, by API.",
@@ -110,15 +103,13 @@ func (m *metrics) RequestDone(s RequestStats) {
 	m.next.RequestDone(s)
 }
 
-func (m *metrics) countError(api int16, code string) {
-	name := kmsg.NameForKey(api)
-	m.errorsMu.Lock()
-	defer m.errorsMu.Unlock()
-	k := errorKey{name, code}
-	if _, ok := m.errorCode[k]; !ok && len(m.errorCode) >= maxErrorCodes*len(m.server.registry.keys) {
-		return
+// answered counts the codes of an answer, before it is encoded.
+func (m *metrics) answered(key int16, name string, msg kmsg.Response) {
+	r := m.requests[key+1]
+	if name == fetchFollower {
+		r = m.requests[0]
 	}
-	m.errorCode[k]++
+	r.codes.countAnswer(msg)
 }
 
 // Describe sends nothing: the collector is unchecked.
@@ -132,11 +123,6 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			m.collectRequest(out, r)
 		}
 	}
-	m.errorsMu.Lock()
-	for k, n := range m.errorCode {
-		out <- constant(errorsDesc, prometheus.CounterValue, float64(n), k.request, k.code)
-	}
-	m.errorsMu.Unlock()
 	m.collectConnections(out)
 	for _, use := range m.server.LimitUse() {
 		out <- constant(limitUsedDesc, prometheus.GaugeValue, float64(use.Used), use.Name)
@@ -160,6 +146,7 @@ func (m *metrics) collectRequest(out chan<- prometheus.Metric, r *requestMetrics
 			}
 		}
 	}
+	r.codes.collect(out, r.name)
 	age := time.Duration(m.server.clock())
 	for i := range r.stages {
 		s := r.stages[i].read(age, quantiles)
@@ -261,7 +248,7 @@ var (
 	requestsDesc = prometheus.NewDesc("kafka_network_requestmetrics_requests_total",
 		"Requests by name and version.", []string{"request", "version"}, nil)
 	errorsDesc = prometheus.NewDesc("kafka_network_requestmetrics_errors_total",
-		"Error codes in responses by request name; NONE is success.", []string{"request", "error"}, nil)
+		"Error codes of answers by request name, of Produce and commits of offsets by partition; NONE is success. Fetch is not counted.", []string{"request", "error"}, nil)
 	connectionsDesc = prometheus.NewDesc("kafka_server_socket_server_metrics_connection_count",
 		"Open connections by listener.", []string{"listener", "networkProcessor"}, nil)
 	softwareDesc = prometheus.NewDesc("kafka_server_socket_server_metrics_connections_software",

@@ -77,6 +77,9 @@ func (p *pending) finish(resp Response, err error) {
 		return
 	}
 	p.decided = time.Now()
+	if m := c.srv.metrics; m != nil && resp.Msg != nil && !p.mismatch {
+		m.answered(p.Key, p.name, resp.Msg)
+	}
 	r, encodeErr := p.encode(resp)
 	if err == nil {
 		err = encodeErr

@@ -260,10 +260,3 @@ func (s *Server) connections() []*Conn {
 	}
 	return out
 }
-
-// CountError counts an error code that a response carries, by its name in Kafka, for the errors_total metric.
-func (s *Server) CountError(api int16, code string) {
-	if s.metrics != nil {
-		s.metrics.countError(api, code)
-	}
-}
