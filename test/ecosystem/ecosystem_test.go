@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -87,15 +88,19 @@ func launch(t *testing.T, env []string, name string, args ...string) *program {
 	p := &program{cmd: exec.Command(name, args...), exited: make(chan struct{}), stderr: &harness.Buffer{}}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Start(); err != nil {
-		missing(t, "%s: %v", name, err)
-	}
+	started := make(chan error, 1)
 	go func() {
+		runtime.LockOSThread() // the death signal comes when the thread that started the process ends
+		err := p.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
 		lines := bufio.NewScanner(out)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
@@ -106,6 +111,9 @@ func launch(t *testing.T, env []string, name string, args ...string) *program {
 		_ = p.cmd.Wait()
 		close(p.exited)
 	}()
+	if err := <-started; err != nil {
+		missing(t, "%s: %v", name, err)
+	}
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
