@@ -81,7 +81,7 @@ bench-quick: build ## throughput beside Kafka and the floor, in ten minutes (FIL
 bench: build ## every figure that we want to hold, beside Kafka, in 75 minutes; renews docs/performance.md
 	$(BENCH) run -tier must -results $(RESULTS) -doc "$(DOC)" $(ARGS)
 
-bench-full: build ## the same, read_committed in pairs and the matrix of transactions: three hours
+bench-full: build ## the same, the matrix of transactions and Kafka's perf tool: three hours
 	$(BENCH) run -tier full -results $(RESULTS) -doc "$(DOC)" $(ARGS)
 
 bench-pgbench: build ## what a broker costs the Postgres beside it, against a program that only writes

@@ -95,12 +95,14 @@ func control(seconds float64) []bcase {
 	}
 }
 
-// isolation compares read_committed with read_uncommitted in pairs on the same log.
-func isolation(pairs int, mibs int64) []bcase {
-	fill := bcase{name: "isolation-log", spec: load.Spec{Kind: load.Produce, Partitions: 1, Clients: 1, RecordSize: kib, BatchBytes: 64 * kib, Records: mibs * kib}, brokers: true}
+// isolation compares read_committed with read_uncommitted in pairs on the same log, which four producers have written in
+// transactions of 100 records.
+func isolation(pairs int, transactions int64, passes int) []bcase {
+	fill := txn("isolation-log", 4, 100, 0, kib)
+	fill.last, fill.spec.Partitions, fill.spec.Records = false, 1, transactions/4*4*100
 	read := func(name string, committed bool) bcase {
 		return bcase{name: name, reads: fill.name, brokers: true, spec: load.Spec{Kind: load.Consume, Partitions: 1, Clients: 1, RecordSize: kib,
-			Records: mibs * kib, Passes: 2, ReadCommitted: committed}}
+			Records: fill.spec.Records, Passes: passes, ReadCommitted: committed}}
 	}
 	cases := []bcase{fill}
 	for i := range pairs {
@@ -181,11 +183,12 @@ func tiers() map[string]plan {
 	must.cases = append(must.cases, throughput(1024)...)
 	must.cases = append(must.cases, latency(10, 2)...)
 	must.cases = append(must.cases, control(8)...)
+	must.cases = append(must.cases, inRounds(1, isolation(10, 2600, 8))...)
 	full := must
 	full.tier = "full"
-	full.cases = slices.Concat(must.cases, inRounds(1, isolation(10, 512)), inRounds(2, matrix(3)), inRounds(2, perfTool(200_000)), inRounds(1, hold(300)))
+	full.cases = slices.Concat(must.cases, inRounds(2, matrix(3)), inRounds(2, perfTool(200_000)), inRounds(1, hold(300)))
 	smoke := plan{tier: "smoke", rounds: 1, peers: peer.All, warm: nil}
-	smoke.cases = slices.Concat(throughput(16), latency(1, 1), control(1), isolation(1, 16), []bcase{txn("txn-matrix-10-x4", 4, 10, 1, kib)},
+	smoke.cases = slices.Concat(throughput(16), latency(1, 1), control(1), isolation(1, 40, 1), []bcase{txn("txn-matrix-10-x4", 4, 10, 1, kib)},
 		perfTool(2000)[:2], hold(2))
 	return map[string]plan{"quick": quick, "must": must, "full": full, "smoke": smoke}
 }

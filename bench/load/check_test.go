@@ -21,8 +21,8 @@ func TestReaderSeesGapsAndRepeats(t *testing.T) {
 		{"in order", false, []int64{0, 1, 2}, ""},
 		{"a gap", false, []int64{0, 2}, "offset 2 where 1 was due"},
 		{"a repeat", false, []int64{0, 0}, "offset 0 where 1 was due"},
-		{"a gap of a marker", true, []int64{0, 2}, ""},
-		{"a repeat behind a marker", true, []int64{0, 2, 1}, "offset 1 where 3 was due"},
+		{"a gap of aborted records", true, []int64{0, 2}, ""},
+		{"a repeat behind aborted records", true, []int64{0, 2, 1}, "offset 1 where 3 was due"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &reader{next: map[int32]int64{0: 0}, end: map[int32]int64{0: 9}, gaps: c.gaps}

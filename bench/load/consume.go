@@ -76,7 +76,7 @@ func readAll(ctx context.Context, s Spec, clients int, count int64, hook *reques
 type reader struct {
 	next, end map[int32]int64 // by partition: the offset expected next, and where reading ends
 	bytes     int             // size of each record's value
-	gaps      bool            // offsets may have gaps: markers of transactions are not shown
+	gaps      bool            // offsets may have gaps: aborted records are not shown
 	records   int64
 }
 
@@ -87,10 +87,10 @@ func (r *reader) run(ctx context.Context, s Spec, hook *requests) error {
 	}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(s.Bootstrap), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.Topic: from}), kgo.FetchMaxBytes(32 << 20),
-		kgo.FetchMaxPartitionBytes(1 << 20), kgo.WithHooks(hook),
+		kgo.FetchMaxPartitionBytes(1 << 20), kgo.WithHooks(hook), kgo.KeepControlRecords(), // markers have offsets, too
 	}
 	if s.ReadCommitted {
-		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	client, err := kgo.NewClient(opts...)
 	if err != nil {

@@ -16,7 +16,7 @@ const (
 	Sync    Kind = "sync"    // Records records, one in flight
 	E2E     Kind = "e2e"     // Rate records a second for Seconds, produced and consumed
 	Paced   Kind = "paced"   // Rate records a second for Seconds, produced only
-	Txn     Kind = "txn"     // transactions of Batch records for Seconds, each of Clients has its own id
+	Txn     Kind = "txn"     // transactions of Batch records for Seconds or up to Records, each of Clients has its own id
 	Commit  Kind = "commit"  // OffsetCommit of Batch partitions for Seconds, on each of Clients connections
 )
 

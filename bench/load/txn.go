@@ -41,9 +41,12 @@ func transactions(ctx context.Context, s Spec, w Stopwatch) (Outcome, error) {
 		group.Wait()
 		return failed.first()
 	}
-	// Unmeasured: they connect and get the producer id.
-	if err := each(func(c int) error { return errors.Join(one(c), one(c), one(c)) }); err != nil {
-		return Outcome{}, err
+	quota := s.Records / int64(s.Batch*s.Clients) // transactions of each client; 0: as many as there is time for
+	if quota == 0 {
+		// Unmeasured: they connect and get the producer id.
+		if err := each(func(c int) error { return errors.Join(one(c), one(c), one(c)) }); err != nil {
+			return Outcome{}, err
+		}
 	}
 	whole := NewHistogram()
 	before := committed.Load()
@@ -52,7 +55,7 @@ func transactions(ctx context.Context, s Spec, w Stopwatch) (Outcome, error) {
 		hook.start()
 		until := time.Now().Add(s.duration())
 		return each(func(c int) error {
-			for time.Now().Before(until) {
+			for n := int64(0); n < quota || (quota == 0 && time.Now().Before(until)); n++ {
 				began := time.Now()
 				if err := one(c); err != nil {
 					return err

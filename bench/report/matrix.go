@@ -78,6 +78,9 @@ func Binds(r *Run, peer string, records, producers int) string {
 	return "coordinator"
 }
 
+// isolationMust is what read_committed may cost, as a ratio to read_uncommitted.
+const isolationMust = 1.05
+
 // Pairs compares read_committed with read_uncommitted, run in pairs on one log: the median of the ratios of their CPU per
 // GiB, and the interval that holds the true median with 95 % (sign test). "" when it was not run.
 func Pairs(r *Run) string {
@@ -94,7 +97,14 @@ func Pairs(r *Run) string {
 		if low, high, ok := MedianInterval(ratios); ok {
 			text += fmt.Sprintf(" (95 %% interval %.3f to %.3f)", low, high)
 		}
+		verdict := MustMet
+		if Median(ratios) > isolationMust {
+			verdict = Missed
+		}
 		text += "."
+		if s.peer == strict || s.peer == relaxed {
+			text += fmt.Sprintf(" Must be at most %v: %s.", isolationMust, verdict)
+		}
 	}
 	return text
 }
