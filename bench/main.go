@@ -67,6 +67,9 @@ func (p *places) options() (o peer.Options, remove func(), err error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // Postgres may run as another user
 		return fail(err)
 	}
+	if fileSystem(dir) == "tmpfs" {
+		return fail(fmt.Errorf("%s is in memory, where an fsync costs nothing: give a folder on a disk (make bench ARGS='-dir ...')", filepath.Dir(dir)))
+	}
 	o = peer.Options{Dir: dir}
 	if o.Self, err = os.Executable(); err != nil {
 		return fail(err)

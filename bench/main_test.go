@@ -190,3 +190,14 @@ func TestParseDisk(t *testing.T) {
 		t.Errorf("%v", out.Values)
 	}
 }
+
+// TestNoBenchmarkInMemory: on a tmpfs an fsync costs nothing, so nothing may be measured there.
+func TestNoBenchmarkInMemory(t *testing.T) {
+	if fileSystem("/dev/shm") != "tmpfs" {
+		t.Skip("/dev/shm is no tmpfs here")
+	}
+	p := places{dir: "/dev/shm"}
+	if _, _, err := p.options(); err == nil || !strings.Contains(err.Error(), "in memory") {
+		t.Errorf("%v", err)
+	}
+}

@@ -48,7 +48,7 @@ func Text(r *Run) string {
 		fmt.Fprintf(&b, "(%d) %s\n", i+1, n)
 	}
 	if m := Matrix(r); len(m.Rows) > 0 {
-		b.WriteString("\n" + matrixTitle + "\n" + m.Text())
+		b.WriteString("\n" + matrixTitle + "\n" + m.Text() + "\n" + TermsTable(r).Text())
 	}
 	if p := PerfTable(r); len(p.Rows) > 0 {
 		b.WriteString("\n" + perfTitle + "\n" + p.Text())
@@ -113,7 +113,8 @@ const method = `One peer at a time on fresh data, and one client (franz-go) in a
 turns A B B A. Each peer warms up first, and the page cache is filled before each produce case, so that every peer writes to
 memory that the machine has at hand. acks=all, idempotent, 5 requests in flight, no compression, no linger. CPU is that of the
 peer's process tree, user and system, with its Postgres. A case counts only if what was sent was acknowledged and read back
-without a gap in the offsets. End-to-end latency runs from the time at which a record was due. "floor" is a program that
+without a gap in the offsets. End-to-end latency runs from the time at which a record was due;
+the generator's thread goes before others where it may, and a run in which it was late is thrown away. "floor" is a program that
 moves the same bytes through a socket, a CRC and a file, and does nothing else. Durability: "strict", "flush=1" and "floor,
 fsync" sync before they answer; "relaxed", "Kafka default" and "floor" answer from the page cache. Absolute figures are those
 of this machine with the client on it; compare within a table only.`
@@ -123,13 +124,14 @@ func Section(r *Run, results, folder string) string {
 	var b strings.Builder
 	grid, notes := SideBySide(r)
 	fmt.Fprintf(&b, "\n`%s` of %s: %d rounds, medians; all runs are in `bench/results/%s`.\n", r.Command, r.Time.Format("2006-01-02"), r.Rounds, filepath.Base(results))
-	fmt.Fprintf(&b, "The machine: %s\n\n%s\n\n%s", wrap(facts(r)), method, grid.Markdown())
+	fmt.Fprintf(&b, "The machine: %s\n\n%s\n\n%s", wrap(facts(r)), wrap(method), grid.Markdown())
 	for i, n := range notes {
 		fmt.Fprintf(&b, "\n(%d) %s\n", i+1, n)
 	}
 	fmt.Fprintf(&b, "\n### What we want to hold\n\n%s\n\n%s", wrap(Summary(r)), barTable(r).Markdown())
 	if m := Matrix(r); len(m.Rows) > 0 {
 		fmt.Fprintf(&b, "\n### Transactions\n\n%s\n\n%s", wrap(matrixTitle), m.Markdown())
+		fmt.Fprintf(&b, "\n<details><summary>The three terms of each cell, MiB/s</summary>\n\n%s\n</details>\n", TermsTable(r).Markdown())
 	}
 	if p := PerfTable(r); len(p.Rows) > 0 {
 		fmt.Fprintf(&b, "\n### Kafka's perf tool\n\n%s\n\n%s", wrap(perfTitle), p.Markdown())

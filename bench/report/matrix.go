@@ -8,8 +8,9 @@ import (
 )
 
 const matrixTitle = `Commits per second by records in a transaction (down) and producers (across): pgbroker strict / Kafka
-flush=1, with the term that bounds pgbroker: clients (producers ÷ commit latency explains the rate, another producer would add
-its share) or coordinator (producers wait for each other).`
+flush=1, with the smallest of the three terms that bound pgbroker: network (what one producer without transactions moves),
+coordinator (the most commits/s of any cell × records × size) and clients (producers × records × size ÷ the commit latency of one
+producer alone, its median). Another producer helps only where clients is the smallest.`
 
 // matrixSize are the batch and the producers of a case of the matrix.
 func matrixSize(name string) (records, producers int, ok bool) {
@@ -55,27 +56,60 @@ func matrixCell(r *Run, records, producers int) string {
 		return "error"
 	}
 	cell := text(ours) + " / " + text(theirs)
-	if binds := Binds(r, strict, records, producers); binds != "" {
-		cell += ", " + binds
+	if t, ok := MatrixTerms(r, strict, records, producers); ok {
+		cell += ", " + t.Binds()
 	}
 	return cell
 }
 
-// Binds says which term bounds a peer's rate of transactions: "clients" when the rate of so many producers is near so many
-// times that of one producer alone, else "coordinator" (or the processors, which are shared). "" without figures.
-//
-// Throughput is at most min(network, commits/s of the coordinator × records × size, producers ÷ commit latency × records ×
-// size); doubling producers tells the last two apart.
-func Binds(r *Run, peer string, records, producers int) string {
-	one := r.Cell(peer, fmt.Sprintf("txn-matrix-%d-x1", records), "commits_s")
-	all := r.Cell(peer, fmt.Sprintf("txn-matrix-%d-x%d", records, producers), "commits_s")
-	if !one.OK() || !all.OK() || one.Median == 0 {
-		return ""
-	}
-	if all.Median >= 0.8*float64(producers)*one.Median {
+// Terms are what bounds the throughput of transactions, and what was measured, in MiB/s of records.
+type Terms struct{ Measured, Network, Coordinator, Clients float64 }
+
+// Binds names the smallest term.
+func (t Terms) Binds() string {
+	switch {
+	case t.Clients <= t.Coordinator && t.Clients <= t.Network:
 		return "clients"
+	case t.Coordinator <= t.Network:
+		return "coordinator"
 	}
-	return "coordinator"
+	return "network"
+}
+
+// MatrixTerms are those of a peer's cell; ok is false when one of them was not measured.
+func MatrixTerms(r *Run, peer string, records, producers int) (t Terms, ok bool) {
+	const recordBytes = 1024
+	mib := float64(records) * recordBytes / (1 << 20) // of a transaction
+	network := r.Cell(peer, "produce-64k", "mib_s")
+	alone := r.Cell(peer, fmt.Sprintf("txn-matrix-%d-x1", records), "p50_ms")
+	here := r.Cell(peer, fmt.Sprintf("txn-matrix-%d-x%d", records, producers), "commits_s")
+	if !network.OK() || !alone.OK() || !here.OK() || alone.Median == 0 {
+		return Terms{}, false
+	}
+	var most float64
+	for _, name := range r.Cases() {
+		if _, _, cell := matrixSize(name); cell {
+			most = max(most, r.Cell(peer, name, "commits_s").Median)
+		}
+	}
+	return Terms{here.Median * mib, network.Median, most * mib, float64(producers) * mib / alone.Median * 1000}, true
+}
+
+// TermsTable has the terms of each cell of pgbroker strict; empty when the matrix was not run.
+func TermsTable(r *Run) Grid {
+	g := Grid{Head: []string{"records × producers", "MiB/s", "network", "coordinator", "clients", "binds"}}
+	for _, name := range r.Cases() {
+		records, producers, ok := matrixSize(name)
+		if !ok {
+			continue
+		}
+		line := []string{fmt.Sprintf("%d × %d", records, producers), "–", "–", "–", "–", "–"}
+		if t, ok := MatrixTerms(r, strict, records, producers); ok {
+			line = []string{line[0], Figure(t.Measured), Figure(t.Network), Figure(t.Coordinator), Figure(t.Clients), t.Binds()}
+		}
+		g.Rows = append(g.Rows, line)
+	}
+	return g
 }
 
 // isolationMust is what read_committed may cost, as a ratio to read_uncommitted.

@@ -66,6 +66,7 @@ func sample() *Run {
 	r.Results = append(r.Results, result(strict, "txn-matrix-1-x1", "commits_s", 100)...)
 	r.Results = append(r.Results, result(strict, "txn-matrix-1-x4", "commits_s", 390)...)
 	r.Results = append(r.Results, result(strict, "txn-matrix-1-x96", "commits_s", 900)...)
+	r.Results = append(r.Results, result(strict, "txn-matrix-1-x1", "p50_ms", 10)...)
 	for i, v := range []float64{1, 1.1, 0.9, 1.2, 1, 1.05} {
 		r.Results = append(r.Results, Result{Peer: strict, Case: "read-uncommitted", Round: 1, Values: map[string]float64{"cpu_s_gib": 2}, Discarded: i % 2})
 		r.Results = append(r.Results, Result{Peer: strict, Case: "read-committed", Round: 1, Values: map[string]float64{"cpu_s_gib": 2 * v}})
@@ -227,5 +228,21 @@ func TestDisturbedRunsAreTold(t *testing.T) {
 	}
 	if !strings.Contains(Summary(r), "In 2 of 3 runs other processes") {
 		t.Error(Summary(r))
+	}
+}
+
+func TestTheSmallestTermBinds(t *testing.T) {
+	terms, ok := MatrixTerms(sample(), strict, 1, 4)
+	mib := 1.0 / 1024
+	if !ok || terms != (Terms{390 * mib, 610, 900 * mib, 400 * mib}) {
+		t.Errorf("%+v, %v", terms, ok)
+	}
+	for want, terms := range map[string]Terms{"clients": {0, 3, 2, 1}, "coordinator": {0, 3, 1, 2}, "network": {0, 1, 2, 3}} {
+		if got := terms.Binds(); got != want {
+			t.Errorf("%+v: %s", terms, got)
+		}
+	}
+	if _, ok := MatrixTerms(sample(), kafka, 1, 4); ok {
+		t.Error("terms of what was not measured")
 	}
 }

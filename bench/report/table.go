@@ -40,7 +40,7 @@ var rows = []row{
 	{"read-uncommitted", "cpu_s_gib", "read_uncommitted: CPU s/GiB"}, {"read-committed", "cpu_s_gib", "read_committed, same log: CPU s/GiB"},
 	{"hold-10k", "p50_ms", "10,000 records/s held: request p50 ms"}, {"hold-10k", "p99_ms", "p99 ms"}, {"hold-10k", "max_ms", "max ms"},
 	{"hold-10k", "cpu_us_record", "CPU µs/record"},
-	{"start", "first_ack_ms", "start to first acknowledged record: ms"},
+	{"start", "first_ack_ms", "start to first acknowledged record (Postgres runs): ms"},
 	{"memory", "broker_mib", "resident memory after the set: MiB"}, {"memory", "total_mib", "with Postgres: MiB"},
 }
 
