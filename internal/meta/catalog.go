@@ -271,15 +271,14 @@ WITH want AS (
                        $10::text[], $11::text[], $12::text[], $13::text[], $14::text[])
     w(topic_id, partition, guard_term, guard_epoch, guard_history, leader, term, history, replicas, isr, elr, adding, removing)),
 locked AS MATERIALIZED (
-  SELECT p.topic_id, p.partition FROM pgbroker_internal.partitions p JOIN want w USING (topic_id, partition)
+  SELECT w.* FROM pgbroker_internal.partitions p JOIN want w USING (topic_id, partition)
   WHERE p.leader_term = w.guard_term AND p.partition_epoch = w.guard_epoch AND p.history = w.guard_history
   ORDER BY p.topic_id, p.partition FOR UPDATE OF p)
 UPDATE pgbroker_internal.partitions p
 SET leader = w.leader, leader_term = w.term, partition_epoch = p.partition_epoch + 1, history = w.history, version = $1,
     replicas = w.replicas::integer[], isr = w.isr::integer[], elr = w.elr::integer[],
     adding_replicas = w.adding::integer[], removing_replicas = w.removing::integer[]
-FROM locked JOIN want w USING (topic_id, partition)
-WHERE p.topic_id = locked.topic_id AND p.partition = locked.partition`
+FROM locked w WHERE p.topic_id = w.topic_id AND p.partition = w.partition`
 
 // ChangePartitions implements Control.
 func (p *Postgres) ChangePartitions(ctx context.Context, o Owner, changes []PartitionChange) error {

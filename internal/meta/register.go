@@ -33,14 +33,24 @@ UPDATE pgbroker_internal.brokers
 SET incarnation = $2, process_id = $3, state = 1, lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond', lease_ms = $5, beat = beat + 1,
     backend_pid = pg_backend_pid(), log_dirs = $6, endpoints = $7::text::jsonb, rack = $8, software = $9, registered_at = clock_timestamp(), version = $10
 WHERE broker_id = $1`
+	// sqlRegisterFloors raises terms to what the broker knows. It goes from floor to row whatever the planner believes: the
+	// lengths of the arrays are unknown to a generic plan, and a join of two guesses may compare each with each.
+	sqlRegisterFloors = `/* register_floors */
+UPDATE pgbroker_internal.partitions p SET leader_term = low.term
+FROM (SELECT f.topic_id, f.partition, f.term
+      FROM (SELECT topic_id, partition, max(term) AS term FROM unnest($2::uuid[], $3::integer[], $4::integer[]) f(topic_id, partition, term)
+            GROUP BY 1, 2 ORDER BY 1, 2) f
+      CROSS JOIN LATERAL (SELECT FROM pgbroker_internal.partitions q
+                          WHERE q.topic_id = f.topic_id AND q.partition = f.partition AND q.leader_term < f.term
+                            AND (q.leader = $1 OR (q.leader = -1 AND $1 = ANY (q.isr))) OFFSET 0 FOR UPDATE) q) low
+WHERE p.topic_id = low.topic_id AND p.partition = low.partition`
 	sqlRegisterPartitions = `/* register_partitions */
-WITH floor AS (SELECT topic_id, partition, max(term) AS term FROM unnest($4::uuid[], $5::integer[], $6::integer[]) f(topic_id, partition, term) GROUP BY 1, 2),
-won AS MATERIALIZED (
-  SELECT p.topic_id, p.partition, f.term FROM pgbroker_internal.partitions p LEFT JOIN floor f USING (topic_id, partition)
+WITH won AS MATERIALIZED (
+  SELECT p.topic_id, p.partition FROM pgbroker_internal.partitions p
   WHERE p.leader = $1 OR (p.leader = -1 AND $1 = ANY (p.isr))
-  ORDER BY p.topic_id, p.partition FOR UPDATE OF p)
+  ORDER BY p.topic_id, p.partition FOR UPDATE)
 UPDATE pgbroker_internal.partitions p
-SET leader = $1, leader_term = greatest(p.leader_term, coalesce(won.term, 0)) + CASE WHEN p.history < $2 THEN 1000 ELSE 1 END,
+SET leader = $1, leader_term = p.leader_term + CASE WHEN p.history < $2 THEN 1000 ELSE 1 END,
     partition_epoch = p.partition_epoch + 1, history = $2, version = $3
 FROM won WHERE p.topic_id = won.topic_id AND p.partition = won.partition`
 	sqlRegisterShards = `/* register_shards */
@@ -54,6 +64,10 @@ FROM won WHERE s.shard = won.shard`
 
 // registerPause is the wait before a registration of unknown outcome is looked at again.
 const registerPause = 100 * time.Millisecond
+
+// registerLimit bounds a registration, whose length follows the number of partitions: ten thousand take a second on an
+// idle machine, and a start on a busy one should not fail.
+const registerLimit = time.Minute
 
 // errRegisterRace: another process inserted the broker's first row meanwhile.
 var errRegisterRace = errors.New("another process registered at the same time")
@@ -83,6 +97,8 @@ func (p *Postgres) Register(ctx context.Context, r Registration) (Registered, er
 
 // registerOnce returns what it tried to win also when the outcome is unknown.
 func (p *Postgres) registerOnce(ctx context.Context, r Registration, tried *Registered) (Registered, error) {
+	ctx, cancel := withLimit(ctx, registerLimit)
+	defer cancel()
 	var out Registered
 	err := p.tx(ctx, p.control, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
 		out = Registered{Incarnation: 1}
@@ -189,11 +205,14 @@ func writeRegistration(ctx context.Context, tx pgx.Tx, r Registration, incarnati
 	if tag.RowsAffected() != 1 {
 		return errRegisterRace
 	}
-	_, err = tx.Exec(ctx, sqlRegisterPartitions, r.BrokerID, history, version,
+	_, err = tx.Exec(ctx, sqlRegisterFloors, r.BrokerID,
 		column(r.Floors, func(f *Floor) pgtype.UUID { return pgUUID(f.TopicID) }),
 		column(r.Floors, func(f *Floor) int32 { return f.Partition }),
 		column(r.Floors, func(f *Floor) int32 { return f.Term }))
 	if err != nil {
+		return err
+	}
+	if _, err = tx.Exec(ctx, sqlRegisterPartitions, r.BrokerID, history, version); err != nil {
 		return err
 	}
 	shards, terms := shardFloorArrays(r.ShardFloors)
