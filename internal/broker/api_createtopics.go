@@ -48,6 +48,7 @@ func (b *Broker) handleCreateTopics(ctx context.Context, r *wire.Request, done w
 	for i, spec := range specs {
 		row := kmsg.NewCreateTopicsResponseTopic()
 		row.Topic, row.ErrorCode, row.ErrorMessage = spec.name, codeOf(errs[i]), messageOf(errs[i])
+		row.Configs = []kmsg.CreateTopicsResponseTopicConfig{} // never null
 		b.noteUnmapped("CreateTopics", errs[i])
 		if errs[i] == nil {
 			b.echoTopic(&row, created[i], req.ValidateOnly)
@@ -63,7 +64,6 @@ func (b *Broker) echoTopic(row *kmsg.CreateTopicsResponseTopic, t meta.NewTopic,
 		row.TopicID = t.ID
 	}
 	row.NumPartitions, row.ReplicationFactor = int32(len(t.Replicas)), int16(len(t.Replicas[0]))
-	row.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
 	for _, e := range b.catalog.Load().cfg.DescribeTopic(t.Configs) {
 		c := kmsg.NewCreateTopicsResponseTopicConfig()
 		c.Name, c.ReadOnly, c.Source, c.IsSensitive = e.Name, e.ReadOnly, int8(e.Source), e.Sensitive

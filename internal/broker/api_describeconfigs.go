@@ -25,7 +25,9 @@ func (b *Broker) handleDescribeConfigs(_ context.Context, r *wire.Request, done 
 		entries, err := b.describeResource(cat, asked.ResourceType, asked.ResourceName)
 		row := kmsg.NewDescribeConfigsResponseResource()
 		row.ResourceType, row.ResourceName = asked.ResourceType, asked.ResourceName
-		row.ErrorCode, row.ErrorMessage = codeOf(err), messageOf(err)
+		if row.ErrorCode, row.ErrorMessage = codeOf(err), messageOf(err); err == nil {
+			row.ErrorMessage = new(string) // as Kafka 4.4
+		}
 		for _, e := range entries {
 			if len(asked.ConfigNames) == 0 || slices.Contains(asked.ConfigNames, e.Name) {
 				row.Configs = append(row.Configs, configRow(e, req))

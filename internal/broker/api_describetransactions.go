@@ -24,7 +24,7 @@ func (b *Broker) handleDescribeTransactions(_ context.Context, r *wire.Request, 
 		b.releaseGroup(nil, func(err error) {
 			for _, t := range all {
 				row := kmsg.NewDescribeTransactionsResponseTransactionState()
-				row.TransactionalID, row.ProducerID, row.ProducerEpoch, row.StartTimestamp = t.ID, -1, -1, -1
+				row.TransactionalID = t.ID
 				why := t.Err
 				if err != nil {
 					why = coordinator.ErrNotCoordinator
@@ -43,7 +43,7 @@ func (b *Broker) handleDescribeTransactions(_ context.Context, r *wire.Request, 
 func (b *Broker) fillTransaction(row *kmsg.DescribeTransactionsResponseTransactionState, t coordinator.TxnDescription) {
 	row.State, row.ProducerID, row.ProducerEpoch = t.State, t.ProducerID, t.Epoch
 	row.TimeoutMillis = int32(t.Timeout.Milliseconds())
-	if !t.Since.IsZero() {
+	if row.StartTimestamp = -1; !t.Since.IsZero() {
 		row.StartTimestamp = t.Since.UnixMilli()
 	}
 	cat := b.catalog.Load()

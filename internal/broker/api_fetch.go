@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pgbroker/pgbroker/internal/segstore"
@@ -189,12 +190,12 @@ func (c *fetchCall) resume(waiters []segstore.Waiter) {
 	c.try()
 }
 
-// read reads every partition in order within the byte budget. failed: something found while reading ends the wait
-// (an unknown partition does not).
+// read reads every partition in order within the byte budget. failed: something found while reading ends the wait. An
+// unknown partition does so only when there is no other.
 func (c *fetchCall) read() (results []fetchResult, size int, failed bool) {
 	cat := c.broker.catalog.Load()
 	results = make([]fetchResult, len(c.parts))
-	left := c.maxBytes
+	left, readable := c.maxBytes, 0
 	for i := range c.parts {
 		r := &results[i]
 		r.part = &c.parts[i]
@@ -207,11 +208,14 @@ func (c *fetchCall) read() (results []fetchResult, size int, failed bool) {
 		if r.diverging || (r.err != nil && r.watch != nil) {
 			failed = true
 		}
+		if r.watch != nil {
+			readable++
+		}
 		if r.err != nil {
 			r.watch = nil
 		}
 	}
-	return results, size, failed
+	return results, size, failed || readable == 0
 }
 
 // readOne reads one partition. watch is set once a log was found, so that what fails after it ends the wait.
@@ -234,10 +238,13 @@ func (c *fetchCall) readOne(cat *catalog, r *fetchResult, left int, first bool) 
 	r.watch = lead.log
 	if c.request.ReplicaID >= 0 || c.request.ReplicaState.ID >= 0 {
 		r.err = errNotLeader
+		c.nameLeader(r, lead)
 		return
 	}
 	if r.err = lead.checkTerm(part.term); r.err != nil {
-		r.leader, r.leaderTerm = lead.row.Leader, lead.row.Term
+		if codeOf(r.err) == kerr.FencedLeaderEpoch.Code { // one that is not known yet says that we are behind
+			c.nameLeader(r, lead)
+		}
 		return
 	}
 	r.offsets = lead.log.Offsets()
@@ -259,6 +266,13 @@ func (c *fetchCall) readOne(cat *catalog, r *fetchResult, left int, first bool) 
 	if r.err != nil && r.records != nil {
 		r.records.Release()
 		r.records = nil
+	}
+}
+
+// nameLeader tells who leads, from v16 on (KIP-951), as Kafka does although v12 could.
+func (c *fetchCall) nameLeader(r *fetchResult, lead *leadership) {
+	if c.request.Version >= 16 {
+		r.leader, r.leaderTerm = lead.row.Leader, lead.row.Term
 	}
 }
 

@@ -26,6 +26,9 @@ func (b *Broker) handleFindCoordinator(_ context.Context, r *wire.Request, done 
 	self, err := b.coordinatorFor(req.CoordinatorType, r.Conn.Listener())
 	code, message := codeOf(err), messageOf(err)
 	if req.Version >= 4 {
+		if message == nil {
+			message = new(string) // as Kafka 4.4
+		}
 		for _, key := range req.CoordinatorKeys {
 			c := kmsg.NewFindCoordinatorResponseCoordinator()
 			c.Key, c.NodeID, c.Host, c.Port = key, self.id, self.Host, self.Port

@@ -28,7 +28,7 @@ func (b *Broker) handleListOffsets(_ context.Context, r *wire.Request, done wire
 	req := r.Body.(*kmsg.ListOffsetsRequest)
 	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
 	cat := b.catalog.Load()
-	repeated := repeatedPartitions(req)
+	repeated, told := repeatedPartitions(req), map[fetchKey]bool{}
 	for _, rt := range req.Topics {
 		out := kmsg.NewListOffsetsResponseTopic()
 		out.Topic = rt.Topic
@@ -40,7 +40,11 @@ func (b *Broker) handleListOffsets(_ context.Context, r *wire.Request, done wire
 			if err == nil {
 				err = b.listOffset(t, req, rp, &p)
 			}
-			if repeated[fetchKey{name: rt.Topic, partition: rp.Partition}] {
+			key := fetchKey{name: rt.Topic, partition: rp.Partition}
+			if repeated[key] && told[key] {
+				continue
+			}
+			if told[key] = true; repeated[key] {
 				err = errInvalidRequest
 			}
 			if err != nil {
@@ -68,7 +72,7 @@ func failListOffsets(resp *kmsg.ListOffsetsResponse, err error) {
 	}
 }
 
-// repeatedPartitions finds partitions asked for twice: each of their rows is INVALID_REQUEST.
+// repeatedPartitions finds partitions asked for twice: they get one row, INVALID_REQUEST.
 func repeatedPartitions(req *kmsg.ListOffsetsRequest) map[fetchKey]bool {
 	seen, repeated := map[fetchKey]bool{}, map[fetchKey]bool{}
 	for _, t := range req.Topics {

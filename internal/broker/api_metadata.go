@@ -72,9 +72,10 @@ func (b *Broker) endpointOf(n meta.Broker, listener string) (meta.Endpoint, bool
 	return meta.Endpoint{}, false
 }
 
-// metadataTopics answers the topics asked for, one row each, in order; a repeated one gets one row.
+// metadataTopics answers the topics asked for, one row each, in order, those in error last; a repeated one gets one row.
 func (b *Broker) metadataTopics(ctx context.Context, req *kmsg.MetadataRequest) []kmsg.MetadataResponseTopic {
 	rows := make([]kmsg.MetadataResponseTopic, 0, len(req.Topics))
+	var failed []kmsg.MetadataResponseTopic
 	create := b.cfg.Bool("auto.create.topics.enable") && (req.Version < 4 || req.AllowAutoTopicCreation)
 	if create {
 		b.autoCreate(ctx, req)
@@ -104,9 +105,9 @@ func (b *Broker) metadataTopics(ctx context.Context, req *kmsg.MetadataRequest) 
 		if row.Topic == nil && req.Version < 12 { // which cannot say null
 			row.Topic = new(string)
 		}
-		rows = append(rows, row)
+		failed = append(failed, row)
 	}
-	return rows
+	return append(rows, failed...)
 }
 
 // metadataTopic finds one asked topic. An id wins over a name; before v12 only names may be asked.

@@ -14,6 +14,11 @@ import (
 func (b *Broker) handleOffsetDelete(_ context.Context, r *wire.Request, done wire.Done) {
 	req := r.Body.(*kmsg.OffsetDeleteRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetDeleteResponse)
+	if req.Group == "" { // which has no members and may have offsets all the same
+		resp.ErrorCode = codeOf(coordinator.ErrInvalidGroupID)
+		done(wire.Response{Msg: resp}, nil)
+		return
+	}
 	remove := coordinator.DeleteOffsetsRequest{Group: req.Group}
 	var rows []*kmsg.OffsetDeleteResponseTopicPartition // of remove.Partitions
 	topics := make([]kmsg.OffsetDeleteResponseTopic, len(req.Topics))

@@ -102,6 +102,9 @@ func (b *Broker) fetchGroup(req *kmsg.OffsetFetchRequestGroup, stable bool, vers
 			} else {
 				g.Topics = askedOffsets(asked, reply.Offsets, err)
 			}
+			if err != nil && version >= 2 { // v1 has nowhere else to tell it
+				g.Topics = nil
+			}
 			answer(g)
 		})
 	})

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pgbroker/pgbroker/internal/coordinator"
@@ -75,6 +76,9 @@ func (b *Broker) handleProduce(ctx context.Context, r *wire.Request, done wire.D
 		out.Topic, out.TopicID = rt.Topic, rt.TopicID
 		out.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(rt.Partitions))
 		t, err := findTopic(cat, req.Version >= 13, rt.Topic, rt.TopicID)
+		if req.Version < 13 && isInternalTopic(rt.Topic) {
+			err = fmt.Errorf("%w: clients cannot write to %s", errInvalidTopic, rt.Topic)
+		}
 		for j := range rt.Partitions {
 			p := &out.Partitions[j]
 			p.Default()
@@ -194,6 +198,9 @@ func (c *produceCall) appendBatch(ctx context.Context, t *topic, records []byte,
 	}
 	done, err := lead.log.AppendLeader(batch, lead.row.Term)
 	if err != nil {
+		if tellsLogStart(err) {
+			out.LogStartOffset = lead.log.Offsets().Start
+		}
 		return w, err
 	}
 	out.BaseOffset, out.LogAppendTime = done.BaseOffset, done.LogAppendTimeMs
@@ -205,11 +212,21 @@ func (c *produceCall) appendBatch(ctx context.Context, t *topic, records []byte,
 	return produceWait{partition: p, lead: lead, out: out, target: done.LastOffset + 1}, nil
 }
 
-// refuse fills in an error row.
+// tellsLogStart says whether the row of a batch that the log refused tells where the log starts: not in those few cases in
+// which Kafka's ReplicaManager.appendRecordsToLeader leaves it out.
+func tellsLogStart(err error) bool {
+	switch kerr.ErrorForCode(codeOf(err)) {
+	case kerr.CorruptMessage, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.NotLeaderForPartition, kerr.KafkaStorageError:
+		return false
+	}
+	return true
+}
+
+// refuse fills in an error row, but for the start of the log.
 func (c *produceCall) refuse(t *topic, err error, size int, out *kmsg.ProduceResponseTopicPartition) {
 	c.failed = true
 	out.ErrorCode = codeOf(err)
-	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = -1, -1, -1
+	out.BaseOffset, out.LogAppendTime = -1, -1
 	out.ErrorMessage = messageOf(err)
 	c.broker.noteUnmapped("Produce", err)
 	var re *segstore.RecordError
@@ -282,12 +299,14 @@ func (c *produceCall) finish() {
 			w.cancel()
 		}
 		if err := w.outcome(); err != nil {
+			w.out.LogStartOffset = -1
 			c.refuse(nil, err, 0, w.out)
 		}
 	}
 	c.broker.release(func(err error) {
 		if err != nil {
 			for i := range c.waits {
+				c.waits[i].out.LogStartOffset = -1
 				c.refuse(nil, err, 0, c.waits[i].out)
 			}
 		}

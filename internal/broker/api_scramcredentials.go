@@ -31,6 +31,7 @@ const maxScramIterations = 16384
 func (b *Broker) handleDescribeUserSCRAMCredentials(_ context.Context, r *wire.Request, done wire.Done) {
 	req := r.Body.(*kmsg.DescribeUserSCRAMCredentialsRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeUserSCRAMCredentialsResponse)
+	resp.ErrorMessage = new(string) // as Kafka 4.4
 	times := map[string]int{}
 	for _, u := range req.Users {
 		times[u.Name]++

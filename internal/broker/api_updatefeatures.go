@@ -1,6 +1,6 @@
 package broker
 
-// UpdateFeatures (key 57), versions 0 to 2 (KIP-584). v1 upgrade types, validate only (KIP-778) · v2 one error for all.
+// UpdateFeatures (key 57), versions 0 to 2 (KIP-584). v1 upgrade types, validate only (KIP-778) · v2 no rows. One error is for all.
 // Left out: other levels than those that are built. A feature keeps the level that this version of the program serves;
 // asking for that level succeeds, for another is INVALID_UPDATE_VERSION with the reason.
 
@@ -34,15 +34,16 @@ func (b *Broker) handleUpdateFeatures(_ context.Context, r *wire.Request, done w
 			}
 		}
 		err := checkFeatureUpdate(u)
-		if req.Version >= 2 {
-			if err != nil && resp.ErrorCode == 0 {
-				resp.ErrorCode, resp.ErrorMessage = codeOf(err), messageOf(fmt.Errorf("nothing was updated: %w", err))
-			}
-			continue
+		if err != nil {
+			resp.ErrorCode, resp.ErrorMessage = codeOf(err), messageOf(fmt.Errorf("nothing was updated: %w", err))
+			resp.Results = nil
+			break
 		}
-		row := kmsg.NewUpdateFeaturesResponseResult()
-		row.Feature, row.ErrorCode, row.ErrorMessage = u.Feature, codeOf(err), messageOf(err)
-		resp.Results = append(resp.Results, row)
+		if req.Version < 2 { // v2 has one outcome for all
+			row := kmsg.NewUpdateFeaturesResponseResult()
+			row.Feature = u.Feature
+			resp.Results = append(resp.Results, row)
+		}
 	}
 	done(wire.Response{Msg: resp}, nil)
 }

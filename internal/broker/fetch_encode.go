@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/pgbroker/pgbroker/internal/segstore"
 	"github.com/pgbroker/pgbroker/internal/wire"
@@ -124,9 +125,9 @@ func (e *fetchEncoder) partition(r *fetchResult) {
 	}
 }
 
-// aborted is null for read_uncommitted and a list, possibly empty, for read_committed.
+// aborted is null for read_uncommitted and a list, possibly empty, for read_committed and for what does not exist.
 func (e *fetchEncoder) aborted(r *fetchResult) {
-	if !e.readCommitted || r.err != nil {
+	if (!e.readCommitted || r.err != nil) && !r.unknown() {
 		if e.flexible {
 			e.buf = append(e.buf, 0)
 		} else {
@@ -140,6 +141,11 @@ func (e *fetchEncoder) aborted(r *fetchResult) {
 		e.int64(a.FirstOffset)
 		e.noTags()
 	}
+}
+
+// unknown says whether the partition does not exist, as far as the reader may name it.
+func (r *fetchResult) unknown() bool {
+	return errors.Is(r.err, errUnknownTopic) || errors.Is(r.err, errUnknownTopicID) || errors.Is(r.err, errInconsistentID)
 }
 
 // records never writes null: librdkafka and sarama read the length before the error code.

@@ -49,7 +49,7 @@ func TestFindCoordinator(t *testing.T) {
 			for i, key := range []string{"g", "", "other"} {
 				c := resp.Coordinators[i]
 				wantCode(t, "FindCoordinator", c.ErrorCode, want)
-				if c.Key != key || c.NodeID != node || c.Host != host || c.Port != port || (want != nil) != (c.ErrorMessage != nil) {
+				if c.Key != key || c.NodeID != node || c.Host != host || c.Port != port || c.ErrorMessage == nil || (want != nil) != (*c.ErrorMessage != "") {
 					t.Errorf("v%d type %d: %+v", version, keyType, c)
 				}
 			}

@@ -39,7 +39,7 @@ func (r *run) coverage(t *testing.T) {
 			pair := [2]int16{k.ApiKey, v}
 			switch {
 			case !r.sent[pair]:
-				t.Logf("no case asks %s v%d", kmsg.NameForKey(k.ApiKey), v)
+				t.Errorf("no case asks %s v%d", kmsg.NameForKey(k.ApiKey), v)
 			case !r.answered[pair] && !(k.ApiKey == 0 && v < 3): // those are only advertised
 				t.Errorf("no case gets an answer from %s v%d", kmsg.NameForKey(k.ApiKey), v)
 			}

@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -25,6 +26,7 @@ var (
 	tenthFlag  = flag.Bool("tenth", false, "record a random tenth of the scripts on a real Kafka and compare")
 	seedFlag   = flag.Uint64("seed", 0, "of -tenth; 0 a random one")
 	oursFlag   = flag.Bool("ours", false, "write what we answer in the cases of docs/deviations.md")
+	dumpFlag   = flag.String("dump", "", "write what we answer to this folder")
 	onlyFlag   = flag.String("only", "", "run only the scripts that match this regular expression")
 )
 
@@ -75,7 +77,17 @@ func TestDifferential(t *testing.T) {
 	if err := r.all(t.Context(), scripts); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d cases in %s", len(r.transcrpt), time.Since(start).Round(time.Millisecond))
+	slowest := slices.MaxFunc(slices.Collect(maps.Keys(r.took)), func(a, b string) int { return cmp.Compare(r.took[a], r.took[b]) })
+	t.Logf("%d cases in %s; the slowest script is %s, %s", len(r.transcripts), time.Since(start).Round(time.Millisecond), slowest, r.took[slowest].Round(time.Millisecond))
+	if *dumpFlag != "" {
+		if err := transcripts(r.transcripts).save(*dumpFlag, "what pgbroker answers"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules, err := readRules("../../docs/deviations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	deviations, err := readDeviations("../../docs/deviations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +96,7 @@ func TestDifferential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := judge(golden, r.transcrpt, deviations, known)
+	v := judge(golden, r.transcripts, rules, deviations, known)
 	v.report(t, *onlyFlag == "")
 	compareOurs(t, scripts, v.deviating)
 	if *onlyFlag == "" {
@@ -125,6 +137,8 @@ func compareOurs(t *testing.T, scripts []*script, deviating transcripts) {
 // verdict is the outcome of a comparison.
 type verdict struct {
 	same       int
+	ruled      int // the same but for what a rule says
+	rules      []*rule
 	deviating  transcripts
 	deviations reasons
 	known      reasons
@@ -132,8 +146,8 @@ type verdict struct {
 	problems   []string
 }
 
-func judge(golden, ours transcripts, deviations, known reasons) *verdict {
-	v := &verdict{deviating: transcripts{}, deviations: deviations, known: known}
+func judge(golden, ours transcripts, rules []*rule, deviations, known reasons) *verdict {
+	v := &verdict{rules: rules, deviating: transcripts{}, deviations: deviations, known: known}
 	for _, name := range slices.Sorted(maps.Keys(ours)) {
 		want, ok := golden[name]
 		if !ok {
@@ -144,7 +158,9 @@ func judge(golden, ours transcripts, deviations, known reasons) *verdict {
 			v.same++
 			continue
 		}
-		if d := deviations.find(name); d != nil {
+		if apply(rules, want, ours[name]) == ours[name] {
+			v.ruled++
+		} else if d := deviations.find(name); d != nil {
 			d.used = true
 			v.deviating[name] = ours[name]
 		} else if k := known.find(name); k != nil {
@@ -177,11 +193,18 @@ func (v *verdict) report(t *testing.T, complete bool) {
 			}
 		}
 	}
+	for _, r := range v.rules {
+		if r.used > 0 {
+			t.Logf("%q instead of %q in %d lines: %s", r.to, r.from, r.used, r.why)
+		} else if complete {
+			t.Errorf("%q instead of %q: no case needs it any more: %s", r.to, r.from, r.why)
+		}
+	}
 	for _, p := range v.problems {
 		t.Errorf("%s", p)
 	}
-	t.Logf("%d cases: %d same, %d deviations, %d known differences, %d unexplained", v.same+len(v.deviating)+len(v.knownCases)+len(v.problems),
-		v.same, len(v.deviating), len(v.knownCases), len(v.problems))
+	t.Logf("%d cases: %d same, %d the same but for a rule, %d deviations, %d known differences, %d unexplained", v.same+v.ruled+len(v.deviating)+len(v.knownCases)+len(v.problems),
+		v.same, v.ruled, len(v.deviating), len(v.knownCases), len(v.problems))
 }
 
 func startOurs(t *testing.T) string {
@@ -209,11 +232,11 @@ func TestRecordGolden(t *testing.T) {
 		golden = transcripts{}
 	}
 	maps.DeleteFunc(golden, func(name, _ string) bool { return len(belongs(transcripts{name: ""}, scripts)) > 0 })
-	maps.Copy(golden, r.transcrpt)
+	maps.Copy(golden, r.transcripts)
 	if err := golden.save("testdata/golden", header(sum)); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d cases recorded", len(r.transcrpt))
+	t.Logf("%d cases recorded", len(r.transcripts))
 }
 
 // TestTenth says whether a real Kafka still answers a random tenth of the scripts as it did.
@@ -246,11 +269,11 @@ func TestTenth(t *testing.T) {
 	if err := r.all(t.Context(), scripts); err != nil {
 		t.Fatal(err)
 	}
-	v := judge(belongs(golden, scripts), r.transcrpt, nil, nil)
+	v := judge(belongs(golden, scripts), r.transcripts, nil, nil, nil)
 	for _, p := range v.problems {
 		t.Errorf("%s", strings.Replace(p, "ours:", "now: ", 1))
 	}
-	t.Logf("seed %d: %d cases of %d scripts on a real Kafka: %d same", seed, len(r.transcrpt), len(scripts), v.same)
+	t.Logf("seed %d: %d cases of %d scripts on a real Kafka: %d same", seed, len(r.transcripts), len(scripts), v.same)
 }
 
 // startKafka runs Apache Kafka until the test ends. It returns its address and the checksum of its jar.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -147,6 +148,39 @@ func readKnown(path string) (r reasons, err error) {
 		}
 		return []string{name}, why
 	})
+}
+
+// rule is a difference that may be in any case: where Kafka's line has from, ours has to.
+type rule struct {
+	from, to, why string
+	used          int
+}
+
+var ruleComment = regexp.MustCompile(`<!-- lines: (.+?) => (.+?) -->`)
+
+// readRules takes the rows of a document that have comments <!-- lines: FROM => TO -->.
+func readRules(path string) (rules []*rule, err error) {
+	_, err = readReasons(path, func(line string) ([]string, string) {
+		for _, m := range ruleComment.FindAllStringSubmatch(line, -1) {
+			rules = append(rules, &rule{from: m[1], to: m[2], why: strings.TrimSpace(ruleComment.ReplaceAllString(line, ""))})
+		}
+		return nil, ""
+	})
+	return rules, err
+}
+
+// apply rewrites those lines of Kafka's transcript that differ from ours in what a rule says, and nothing else.
+func apply(rules []*rule, kafka, ours string) string {
+	k, o := strings.Split(kafka, "\n"), strings.Split(ours, "\n")
+	for i := range min(len(k), len(o)) {
+		for _, r := range rules {
+			if k[i] != o[i] && strings.ReplaceAll(k[i], r.from, r.to) == o[i] {
+				k[i] = o[i]
+				r.used++
+			}
+		}
+	}
+	return strings.Join(k, "\n")
 }
 
 func readReasons(path string, parse func(line string) (patterns []string, why string)) (r reasons, err error) {

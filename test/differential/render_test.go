@@ -18,6 +18,7 @@ type renderer struct {
 	port    int32  // the broker's
 	epoch   int32  // the leader epoch of new topics, E in scripts
 	script  string // what is written in the script needs no name
+	key     int16  // of the answer that is rendered
 	names   map[string]string
 	counts  map[string]int
 	onError func(code int16)
@@ -59,6 +60,12 @@ func (r *renderer) producer(id int64) string {
 var epochs = map[string]bool{"LeaderEpoch": true, "CurrentLeaderEpoch": true, "CommittedLeaderEpoch": true, "PartitionLeaderEpoch": true,
 	"Epoch": true}
 
+// leaderEpochs says whether such a field of this answer holds one: Epoch is also what groups have, and the quorum has epochs of
+// its own.
+func (r *renderer) leaderEpochs(name string) bool {
+	return epochs[name] && r.key != 55 && (name != "Epoch" || r.key == 1)
+}
+
 func (r *renderer) leaderEpoch(n int32) string {
 	if n < r.epoch {
 		return fmt.Sprint(n)
@@ -68,6 +75,7 @@ func (r *renderer) leaderEpoch(n int32) string {
 
 // response is one answer: its fields as this version has them.
 func (r *renderer) response(resp kmsg.Response, raw []byte) []string {
+	r.key = resp.Key()
 	lines := r.fields(reflect.ValueOf(resp).Elem(), shapeOf(resp.Key(), resp.GetVersion()), "  ")
 	if again := resp.AppendTo(nil); !bytes.Equal(again, raw) {
 		lines = append(lines, fmt.Sprintf("  not the usual encoding: %d bytes instead of %d", len(raw), len(again)))
@@ -162,15 +170,17 @@ func (r *renderer) scalar(name string, f reflect.Value, nullable bool) string {
 		switch n := int32(f.Int()); {
 		case name == "Port" && n == r.port:
 			return "port"
-		case epochs[name] && n >= r.epoch:
+		case name == "Port" && n > 0:
+			return "other-port"
+		case r.leaderEpochs(name) && n >= r.epoch:
 			return r.leaderEpoch(n)
 		case name == "SessionID" && n != 0:
 			return r.name("session", fmt.Sprint(n))
 		}
 	case reflect.Int64:
 		switch n := f.Int(); {
-		case name == "FinalizedFeaturesEpoch" && n >= 0: // an offset of the metadata log
-			return "epoch"
+		case (name == "FinalizedFeaturesEpoch" || name == "LogEndOffset" || name == "HighWatermark" && r.key == 55) && n >= 0:
+			return "offset" // of the metadata log
 		case name == "ProducerID":
 			return r.producer(n)
 		case (name == "TotalBytes" || name == "UsableBytes") && n > 0:

@@ -24,18 +24,19 @@ type run struct {
 	base    int64 // see scope
 	epoch   int32
 
-	mu        sync.Mutex // guards the fields below
-	sent      map[[2]int16]bool
-	answered  map[[2]int16]bool
-	codes     map[int16]int
-	transcrpt map[string]string // by script/case
+	mu          sync.Mutex // guards the fields below
+	sent        map[[2]int16]bool
+	answered    map[[2]int16]bool
+	codes       map[int16]int
+	transcripts map[string]string        // by script/case
+	took        map[string]time.Duration // by script
 }
 
 func newRun(address string) *run {
 	_, p, _ := net.SplitHostPort(address)
 	port, _ := strconv.Atoi(p)
 	return &run{address: address, port: int32(port), base: time.Now().Add(-time.Minute).UnixMilli(), sent: map[[2]int16]bool{},
-		answered: map[[2]int16]bool{}, codes: map[int16]int{}, transcrpt: map[string]string{}}
+		answered: map[[2]int16]bool{}, codes: map[int16]int{}, transcripts: map[string]string{}, took: map[string]time.Duration{}}
 }
 
 // all runs the scripts that go first, one after the other, wakes the coordinators, and runs the others, a few at a time.
@@ -86,6 +87,12 @@ type player struct {
 }
 
 func (r *run) script(s *script) error {
+	start := time.Now()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.took[s.name] = time.Since(start)
+	}()
 	p := &player{run: r, script: s, scope: scope{base: r.base, epoch: r.epoch, version: -1, vars: map[string]reflect.Value{}}, render: newRenderer(r.base, r.port, r.epoch, s.text)}
 	p.render.onError = func(code int16) {
 		r.mu.Lock()
@@ -143,7 +150,7 @@ func (p *player) playCase(it item, version int16) error {
 	p.say("%s", strings.Join(states, ", "))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.transcrpt[name] = strings.Join(p.lines, "\n") + "\n"
+	p.transcripts[name] = strings.Join(p.lines, "\n") + "\n"
 	return nil
 }
 
@@ -237,7 +244,7 @@ func (p *player) request(st *step, c *client) error {
 			return nil
 		}
 		p.receive("", c)
-		if st.await == "" || strings.Contains(strings.Join(p.lines[before:], "\n"), st.await) || time.Now().After(deadline) {
+		if st.await == "" || strings.Contains(strings.Join(p.lines[before:], "\n"), p.scope.expand(st.await)) || time.Now().After(deadline) {
 			return nil
 		}
 		p.lines = p.lines[:before]
