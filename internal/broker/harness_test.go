@@ -42,6 +42,12 @@ func startTestBroker(t testing.TB, disk *vfs.Mem, store *metatest.Memory, set ..
 // startTestBrokerOn is startTestBroker on any disk; disk is not set.
 func startTestBrokerOn(t testing.TB, disk vfs.FS, store *metatest.Memory, set ...string) *testBroker {
 	t.Helper()
+	return startTestBrokerWith(t, disk, store, func(*segstore.Options, prometheus.Registerer) {}, set...)
+}
+
+// startTestBrokerWith is startTestBrokerOn with other options of the store.
+func startTestBrokerWith(t testing.TB, disk vfs.FS, store *metatest.Memory, change func(*segstore.Options, prometheus.Registerer), set ...string) *testBroker {
+	t.Helper()
 	ctx := t.Context()
 	cfg, _, err := config.Load(config.Sources{Set: append([]string{
 		"postgres.url=postgres://localhost/none", "node.id=1", "log.dirs=/log",
@@ -51,15 +57,17 @@ func startTestBrokerOn(t testing.TB, disk vfs.FS, store *metatest.Memory, set ..
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	segments, err := segstore.Open(segstore.Options{
+	registry := prometheus.NewRegistry()
+	options := segstore.Options{
 		FS: disk, Dir: "/log", Now: time.Now, Log: log, RecoveryThreads: 1,
 		RetentionEvery: time.Hour, CheckpointEvery: time.Hour, ProducerExpiry: time.Hour,
 		Space: segstore.SpaceOptions{WarnPercent: cfg.Int("log.disk.usage.warn.percent"), StopPercent: cfg.Int("log.disk.usage.stop.percent")},
-	})
+	}
+	change(&options, registry)
+	segments, err := segstore.Open(options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry := prometheus.NewRegistry()
 	b, err := New(Options{
 		Config: cfg, Store: store, Segments: segments, FS: disk, Dir: "/log", Log: log, Registerer: registry,
 		Software: "test", BootID: "boot", LockID: "the disk",
