@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -35,6 +36,8 @@ type Broker struct {
 	// Wrap is put before the command line of the next start, for example strace with -D, which leaves the broker this
 	// process's child.
 	Wrap []string
+	// StopLimit bounds Stop: 20 s unless it is set.
+	StopLimit time.Duration
 
 	t      testing.TB
 	binary string
@@ -190,6 +193,7 @@ func frozen(pid int) bool {
 func (b *Broker) Stop() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	limit := cmp.Or(b.StopLimit, 20*time.Second)
 	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -201,8 +205,8 @@ func (b *Broker) Stop() error {
 			return fmt.Errorf("stop the broker: %v", state)
 		}
 		return nil
-	case <-time.After(20 * time.Second):
-		return fmt.Errorf("the broker does not end within 20 s of SIGTERM")
+	case <-time.After(limit):
+		return fmt.Errorf("the broker does not end within %s of SIGTERM", limit)
 	}
 }
 

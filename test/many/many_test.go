@@ -49,6 +49,7 @@ func many(t *testing.T, durability string, partitions, maxFiles int) {
 	b := harness.NewBroker(t, harness.BrokerOptions{Postgres: pgtest.Server(t).URL("postgres"),
 		Set: []string{"durability=" + durability, "max.connections.per.ip=10000", "auto.create.topics.enable=false"}})
 	b.Wrap = []string{"bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, maxFiles)}
+	b.StopLimit = time.Minute // a log is a few syncs of its own; restart tells how long it was
 	b.MustStart()
 	r := &run{t: t, broker: b}
 	empty := r.measure("no partition")
