@@ -12,7 +12,7 @@ DURATION ?= 10m
 SEED ?=
 PACKAGES = $(shell $(GO) list ./... | grep -v /test/root)
 
-.PHONY: help build dev test lint unit storm test-root compat seeded many bench-log torture soak bench-quick bench bench-full bench-pgbench bench-report chaos image clean
+.PHONY: help build dev test lint unit storm test-root compat seeded golden many bench-log torture soak bench-quick bench bench-full bench-pgbench bench-report chaos image clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -41,6 +41,7 @@ compat: build ## the foreign clients against this broker
 	test/compat/run
 	test/compat/interchange/run
 	test/compat/perf
+	test/compat/differential
 	PGBROKER_ECOSYSTEM=short PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 8m -v ./test/ecosystem
 
 compat-postgres: build ## the metadata store and system tests on Postgres 14, 16, 17 and 18
@@ -48,6 +49,9 @@ compat-postgres: build ## the metadata store and system tests on Postgres 14, 16
 
 ecosystem: build ## Kafka Streams, Spring, Parallel Consumer, verifiable tools under kills, franz-go's suites, pgbouncer, at length
 	PGBROKER_TEST_REQUIRE=all PGBROKER_ECOSYSTEM=long PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 60m -v ./test/ecosystem
+
+golden: ## record anew what a real Kafka answers to the scripts of test/differential
+	PGBROKER_TEST_REQUIRE=all $(GO) test -count=1 -timeout 10m -v ./test/differential -run TestRecordGolden -record
 
 many: build ## 10,000 partitions and 500 connections under ulimit -n 4096
 	PGBROKER_MANY_PARTITIONS=10000 PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 10m -v ./test/many

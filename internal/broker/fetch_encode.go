@@ -143,9 +143,9 @@ func (e *fetchEncoder) aborted(r *fetchResult) {
 	}
 }
 
-// unknown says whether the partition does not exist, as far as the reader may name it.
+// unknown says whether the partition does not exist.
 func (r *fetchResult) unknown() bool {
-	return errors.Is(r.err, errUnknownTopic) || errors.Is(r.err, errUnknownTopicID) || errors.Is(r.err, errInconsistentID)
+	return errors.Is(r.err, errUnknownTopic) || errors.Is(r.err, errUnknownTopicID)
 }
 
 // records never writes null: librdkafka and sarama read the length before the error code.
