@@ -85,6 +85,8 @@ type window struct {
 	fromKnown, boundKnown bool
 }
 
+// collect takes what lies in the window. Damage ends it behind whole batches:
+// the error is for who comes to that place, not for what lies before it.
 func (w *window) collect(r *records) error {
 	for i, s := range w.segs {
 		if s.base >= w.bound || w.from >= w.bound {
@@ -92,7 +94,7 @@ func (w *window) collect(r *records) error {
 		}
 		begin, limit, err := w.edges(s, i == 0)
 		if err != nil {
-			return err
+			return damageBehind(r, err)
 		}
 		if begin >= limit {
 			continue // a gap at the end of a segment
@@ -100,7 +102,7 @@ func (w *window) collect(r *records) error {
 		n := limit - begin
 		if n > int64(w.room) {
 			if n, err = w.fit(s, begin, limit, w.minOne && r.n == 0); err != nil {
-				return err
+				return damageBehind(r, err)
 			}
 		}
 		if n > 0 {
@@ -114,6 +116,14 @@ func (w *window) collect(r *records) error {
 		}
 	}
 	return nil
+}
+
+// damageBehind is nil for damage that was met behind what was collected.
+func damageBehind(r *records, err error) error {
+	if r.n > 0 && errors.Is(err, ErrCorrupt) {
+		return nil
+	}
+	return err
 }
 
 // edges gives the part of a segment that lies within the window.
@@ -159,7 +169,8 @@ func (l *Log) locate(s *segment, offset, size int64) (int64, error) {
 	return pos, err
 }
 
-// fit is how many bytes of whole batches from begin fit into the room.
+// fit is how many bytes of whole batches from begin fit into the room, and lie
+// before any damage.
 func (w *window) fit(s *segment, begin, limit int64, minOne bool) (int64, error) {
 	index, _, err := w.log.store.indexes.get(s)
 	if err != nil {
@@ -175,6 +186,9 @@ func (w *window) fit(s *segment, begin, limit int64, minOne bool) (int64, error)
 	pos := max(begin, index.atPosition(begin+int64(w.room)))
 	for pos < limit {
 		h, err := sc.header(pos)
+		if pos > begin && errors.Is(err, ErrCorrupt) {
+			break
+		}
 		if err != nil {
 			return 0, err
 		}
