@@ -15,6 +15,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pgbroker/pgbroker/internal/embedpg/pgtest"
 	"github.com/pgbroker/pgbroker/test/harness"
@@ -65,6 +66,7 @@ func many(t *testing.T, durability string, partitions, maxFiles int) {
 		t.Errorf("only %.0f connections", busy.connections)
 	}
 	r.disconnect()
+	r.alone()
 
 	r.restart("all partitions, clean stop", b.Stop)
 	clean := r.took
@@ -230,6 +232,34 @@ func (r *run) readAll(ctx context.Context, c *kgo.Client, partitions int) error 
 		}
 	}
 	return nil
+}
+
+// alone has one client ask for the metadata of all topics, and read all partitions (J-19).
+func (r *run) alone() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	c := r.dial(kgo.ConsumeTopics(r.topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	defer c.Close()
+	var fastest time.Duration
+	for n := range 3 {
+		began := time.Now()
+		found, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, c.Broker(1)) // of all topics, past the client's cache
+		if err != nil || len(found.Topics) != len(r.topics) || len(found.Topics[0].Partitions) != perTopic {
+			r.t.Fatalf("metadata: %v (%v)", found, err)
+		}
+		if took := time.Since(began); n == 0 || took < fastest {
+			fastest = took
+		}
+	}
+	if fastest > time.Second {
+		r.t.Errorf("metadata of %d topics takes %s", len(r.topics), fastest)
+	}
+	began := time.Now()
+	if err := r.readAll(ctx, c, len(r.topics)*perTopic); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Logf("one client: metadata in %s, all partitions in %s", fastest.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
 
 func (r *run) disconnect() {
