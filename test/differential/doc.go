@@ -40,7 +40,7 @@
 // Only fields that exist in the version are printed. Topic ids, member ids, producer ids, session ids, the cluster id, the
 // broker's port, log directories, disk sizes and the present time become names in the order in which they appear, and leader
 // epochs are counted from that of a new topic, E (0 in Kafka, 1 here); texts of errors and of documentation are only null,
-// empty or present. A request with a max wait of 300 ms or more tells whether it was
-// over. Nothing
-// else is changed. The last line of a case says which connections still answer.
+// empty or present. A request with a max wait of 300 ms or more tells whether it was over. The members of a classic group
+// and the partitions of a Produce answer, which Kafka lists in the order of hashes of random ids, are sorted. Nothing else
+// is changed. The last line of a case says which connections still answer.
 package differential

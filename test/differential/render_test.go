@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,11 +104,7 @@ func (r *renderer) fields(v reflect.Value, s *shape, indent string) []string {
 				continue
 			}
 			nested = append(nested, indent+name+":")
-			for i := range f.Len() {
-				lines := r.fields(f.Index(i), inner, indent+"    ")
-				lines[0] = indent + "  - " + strings.TrimLeft(lines[0], " ")
-				nested = append(nested, lines...)
-			}
+			nested = append(nested, r.elements(name, f, inner, indent)...)
 		case f.Kind() == reflect.Struct:
 			nested = append(nested, indent+name+":")
 			nested = append(nested, r.fields(f, inner, indent+"  ")...)
@@ -119,6 +116,20 @@ func (r *renderer) fields(v reflect.Value, s *shape, indent string) []string {
 		}
 	}
 	return append([]string{indent + strings.Join(scalars, " ")}, nested...)
+}
+
+// elements are the lines of a list of structs. Kafka lists the members of a classic group in the order of their random ids, and
+// the partitions of a produced topic in that of a hash of its random id: they are sorted by what is said of them.
+func (r *renderer) elements(name string, list reflect.Value, s *shape, indent string) (all []string) {
+	blocks := make([][]string, list.Len())
+	for i := range blocks {
+		blocks[i] = r.fields(list.Index(i), s, indent+"    ")
+		blocks[i][0] = indent + "  - " + strings.TrimLeft(blocks[i][0], " ")
+	}
+	if name == "Members" && (r.key == 11 || r.key == 15) || name == "Partitions" && r.key == 0 { // JoinGroup, DescribeGroups; Produce
+		slices.SortFunc(blocks, slices.Compare)
+	}
+	return slices.Concat(blocks...)
 }
 
 // size is null, [] or nothing for a list whose content follows.
@@ -165,6 +176,10 @@ func (r *renderer) scalar(name string, f reflect.Value, nullable bool) string {
 	case reflect.Int16:
 		if strings.HasSuffix(name, "ErrorCode") {
 			return r.code(int16(f.Int()))
+		}
+	case reflect.Uint16:
+		if name == "Port" && f.Uint() > 0 {
+			return "other-port" // that of a controller
 		}
 	case reflect.Int32:
 		switch n := int32(f.Int()); {
