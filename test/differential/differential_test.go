@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -288,7 +289,7 @@ func startKafka(t *testing.T) (address, sum string) {
 	if sum, err = jarSum(filepath.Join(strings.TrimSpace(string(jars)), "kafka_2.13-"+kafkaVersion+".jar")); err != nil {
 		t.Fatal(err)
 	}
-	port := harness.FreePort(t)
+	port := portPair(t)
 	log, err := os.Create(filepath.Join(t.TempDir(), "kafka.log"))
 	if err != nil {
 		t.Fatal(err)
@@ -298,9 +299,14 @@ func startKafka(t *testing.T) (address, sum string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		_ = cmd.Wait()
+		<-ended
 		if t.Failed() {
 			b, _ := os.ReadFile(log.Name())
 			t.Logf("Kafka's log (end):\n%s", harness.Tail(string(b), 20))
@@ -308,8 +314,37 @@ func startKafka(t *testing.T) (address, sum string) {
 	})
 	address = "127.0.0.1:" + strconv.Itoa(port)
 	r := newRun(address)
-	if err := until(3*time.Minute, r.ready); err != nil {
+	if err := until(3*time.Minute, func() error {
+		select {
+		case <-ended:
+			t.Fatal("Kafka has ended")
+		default:
+		}
+		return r.ready()
+	}); err != nil {
 		t.Fatalf("Kafka does not start: %v", err)
 	}
 	return address, sum
+}
+
+// portPair is a port that is free together with the next one, which Kafka's controller takes. It lies below those that systems
+// give to outgoing connections.
+func portPair(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := 20_000 + rand.IntN(10_000)
+		if free(port) && free(port+1) {
+			return port
+		}
+	}
+	t.Fatal("no two free ports side by side")
+	return 0
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
 }
