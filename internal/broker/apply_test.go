@@ -36,7 +36,11 @@ func TestTopicMadeAgainInOneStep(t *testing.T) {
 		t.Errorf("the new topic's log ends at %d", end)
 	}
 	b.append("a", 0, 1)
-	eventually(t, "the old topic's row to leave the state file", func() bool { return len(b.state.Rows()) == 1 })
+	eventually(t, "the old topic's row to leave the state file", func() bool {
+		b.control.Lock()
+		defer b.control.Unlock()
+		return len(b.state.Rows()) == 1
+	})
 }
 
 // The same while the broker was down: the old log is kept aside first.
