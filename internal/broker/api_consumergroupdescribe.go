@@ -1,7 +1,7 @@
 package broker
 
 // ConsumerGroupDescribe (key 69), versions 0 to 1 (KIP-848). v1 the member's type.
-// Left out: authorized operations are not given (no ACLs yet).
+// Left out: ACLs; every operation is authorized.
 
 import (
 	"context"
@@ -28,7 +28,11 @@ func (b *Broker) handleConsumerGroupDescribe(_ context.Context, r *wire.Request,
 				if err != nil {
 					groups[i] = coordinator.ConsumerGroupDescription{Err: err, Group: groups[i].Group}
 				}
-				resp.Groups = append(resp.Groups, b.describedConsumers(&groups[i]))
+				row := b.describedConsumers(&groups[i])
+				if req.IncludeAuthorizedOperations && row.ErrorCode == 0 {
+					row.AuthorizedOperations = groupOperations
+				}
+				resp.Groups = append(resp.Groups, row)
 			}
 			done(wire.Response{Msg: resp}, nil)
 		})
