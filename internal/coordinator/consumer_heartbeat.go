@@ -52,7 +52,8 @@ func (c *consumers) heartbeat(now time.Time, view *TopicView, newID string, r *C
 		return ConsumerHeartbeatReply{Err: err}
 	}
 	m = c.advance(now, view, m, changed || isNew, r.Owned, out)
-	m.confirmed = r.Owned != nil && assignedFrom(r.Owned).equal(m.assigned) || m.confirmed && m.assigned.equal(was)
+	// What changes now it has not been told, even if it is what it happens to have: it may be on its way to the last one.
+	m.confirmed = m.assigned.equal(was) && (m.confirmed || r.Owned != nil && assignedFrom(r.Owned).equal(m.assigned))
 	reply := ConsumerHeartbeatReply{MemberID: m.id, MemberEpoch: m.epoch, Interval: c.times().Interval}
 	// A reply can be lost, so an assignment is repeated until the member says that it has it.
 	full := r.MemberEpoch == epochJoin || r.RebalanceTimeout >= 0 && r.Topics != nil && r.Owned != nil
