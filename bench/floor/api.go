@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -44,9 +45,9 @@ func (s *Server) produce(req *kmsg.ProduceRequest) (kmsg.Response, []*log) {
 	return resp, logs
 }
 
-// fetch answers at once when a partition has something, otherwise when the first one has or its time is over. The records are
-// read into memory and written.
-func (s *Server) fetch(conn net.Conn, id int32, req *kmsg.FetchRequest) error {
+// fetch answers at once when a partition has something, otherwise when the first one has or its time is over. The records go
+// from file to socket by the kernel.
+func (s *Server) fetch(conn *connection, id int32, req *kmsg.FetchRequest) error {
 	deadline := time.NewTimer(time.Duration(req.MaxWaitMillis) * time.Millisecond)
 	defer deadline.Stop()
 	for {
@@ -115,8 +116,32 @@ func (s *Server) plan(req *kmsg.FetchRequest) (head []byte, pieces []piece, grow
 	return head, pieces, grown
 }
 
+// connection is a client's, with its own handles of the files that it reads: sendfile moves a handle's position.
+type connection struct {
+	*net.TCPConn
+	files map[*log]*os.File
+}
+
+func (c *connection) file(l *log) (*os.File, error) {
+	if f := c.files[l]; f != nil {
+		return f, nil
+	}
+	f, err := os.Open(l.file.Name())
+	if err == nil {
+		c.files[l] = f
+	}
+	return f, err
+}
+
+func (c *connection) close() {
+	for _, f := range c.files {
+		_ = f.Close()
+	}
+	_ = c.TCPConn.Close()
+}
+
 // send writes the answer: what is around the records from memory, the records from their files.
-func send(conn net.Conn, id int32, head []byte, pieces []piece) error {
+func send(conn *connection, id int32, head []byte, pieces []piece) error {
 	total := int64(len(head)) + 4
 	for _, p := range pieces {
 		total += p.size
@@ -128,8 +153,14 @@ func send(conn net.Conn, id int32, head []byte, pieces []piece) error {
 			return err
 		}
 		first, written = nil, p.after
-		buf := make([]byte, min(p.size, 256<<10))
-		if _, err := io.CopyBuffer(struct{ io.Writer }{conn}, io.NewSectionReader(p.log.file, p.at, p.size), buf); err != nil {
+		f, err := conn.file(p.log)
+		if err != nil {
+			return err
+		}
+		if _, err := f.Seek(p.at, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(conn, f, p.size); err != nil { // sendfile(2), as long as it is a TCP connection and a file
 			return err
 		}
 	}

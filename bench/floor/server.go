@@ -33,7 +33,7 @@ var versions = []struct{ key, min, max int16 }{
 	{0, 3, 9}, {1, 4, 11}, {2, 1, 5}, {3, 1, 8}, {18, 0, 3}, {19, 2, 4}, {20, 1, 3}, {22, 0, 2},
 }
 
-// Serve answers on the listener until ctx ends. Its files go to dir, which must exist.
+// Serve answers on the TCP listener until ctx ends. Its files go to dir, which must exist.
 func Serve(ctx context.Context, l net.Listener, dir string, sync bool) error {
 	s := &Server{dir: dir, sync: sync, topics: map[string][]*log{}}
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
@@ -47,18 +47,19 @@ func Serve(ctx context.Context, l net.Listener, dir string, sync bool) error {
 			return err
 		}
 		go func() {
+			c := &connection{conn.(*net.TCPConn), map[*log]*os.File{}}
 			end := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			defer end()
-			defer func() { _ = conn.Close() }()
-			if err := s.connection(conn); err != nil && ctx.Err() == nil {
+			defer c.close()
+			if err := s.answer(c); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(os.Stderr, "floor:", err)
 			}
 		}()
 	}
 }
 
-// connection answers requests in order. Answers to produces leave together when the socket's buffer is drained.
-func (s *Server) connection(conn net.Conn) error {
+// answer answers requests in order. Answers to produces leave together when the socket's buffer is drained.
+func (s *Server) answer(conn *connection) error {
 	in := bufio.NewReaderSize(conn, 256<<10)
 	var frame, out []byte
 	var touched []*log
