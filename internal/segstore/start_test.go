@@ -71,7 +71,7 @@ func BenchmarkRecovery(b *testing.B) {
 	b.SetBytes(size)
 	for b.Loop() {
 		fresh := l.store.newLog(l.id, l.name(), *l.cfg.Load())
-		r := recovery{log: fresh}
+		r := fresh.newRecovery(0, 0)
 		if err := r.run(); err != nil || r.end != l.Offsets().End {
 			b.Fatal(r.end, err)
 		}
