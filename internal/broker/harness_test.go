@@ -52,6 +52,7 @@ func startTestBrokerWith(t testing.TB, disk vfs.FS, store *metatest.Memory, chan
 	cfg, _, err := config.Load(config.Sources{Set: append([]string{
 		"postgres.url=postgres://localhost/none", "node.id=1", "log.dirs=/log",
 		"listeners=PLAINTEXT://127.0.0.1:9092", "advertised.listeners=PLAINTEXT://127.0.0.1:9092",
+		"broker.session.timeout.ms=3600000", // nothing renews the lease here: it must outlast the slowest machine's tests
 	}, set...)})
 	if err != nil {
 		t.Fatal(err)
