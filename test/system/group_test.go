@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,12 +99,30 @@ func (g *groupReaders) newMember(session time.Duration) *member {
 			m.mu.Unlock()
 		}
 	}
-	m.client = g.n.client(kgo.ConsumerGroup(g.group), kgo.ConsumeTopics(g.topic), kgo.Balancers(kgo.RangeBalancer()),
+	m.client = g.n.client(patient, kgo.ConsumerGroup(g.group), kgo.ConsumeTopics(g.topic), kgo.Balancers(kgo.RangeBalancer()),
 		kgo.SessionTimeout(session), kgo.HeartbeatInterval(session/6), kgo.RebalanceTimeout(2*session),
 		kgo.DisableAutoCommit(), kgo.FetchMaxWait(500*time.Millisecond),
 		kgo.OnPartitionsAssigned(changed(1)), kgo.OnPartitionsRevoked(changed(-1)), kgo.OnPartitionsLost(changed(-1)))
 	return m
 }
+
+// patient makes a client wait for a broker that is being restarted. kgo does not repeat what was refused a connection by the
+// only broker: a member whose heartbeat meets that moment gives up its session, however soon the broker is back, and the
+// longer the restart takes on a busy machine the surer.
+var patient = kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	for began := time.Now(); ; {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began) > 60*time.Second { // what startNode gives a start
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+})
 
 // owned is how many partitions the members believe to have.
 func (g *groupReaders) owned() int {

@@ -33,7 +33,7 @@ func startLiveGroups(t *testing.T, n *node, topic string, groups int) *liveGroup
 	var polling sync.WaitGroup
 	t.Cleanup(func() { stop(); polling.Wait() })
 	for i := range groups {
-		opts := []kgo.Opt{kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(), kgo.MetadataMinAge(100 * time.Millisecond),
+		opts := []kgo.Opt{patient, kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(), kgo.MetadataMinAge(100 * time.Millisecond),
 			kgo.OnPartitionsAssigned(change(1)), kgo.OnPartitionsRevoked(change(-1)), kgo.OnPartitionsLost(change(-1))}
 		if i%2 == 0 {
 			opts = append(opts, kgo.ConsumerGroup(fmt.Sprint("classic-", i)), kgo.Balancers(kgo.RangeBalancer()), kgo.SessionTimeout(20*time.Second), kgo.HeartbeatInterval(time.Second))
