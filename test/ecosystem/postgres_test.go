@@ -39,8 +39,9 @@ func TestPostgresMajors(t *testing.T) {
 			}
 			t.Logf("%s", strings.TrimSpace(string(version)))
 			on(ctx, t, dir, "../../internal/meta", ".", "TestPostgresConforms")
-			on(ctx, t, dir, "../system", "TestRestartFindsEverything|TestStaticMemberOutlivesRestarts|TestPostgresOutage|TestTransactionsUnderKillNine",
-				"TestRestartFindsEverything", "TestStaticMemberOutlivesRestarts", "TestPostgresOutage", "TestTransactionsUnderKillNine")
+			tests := []string{"TestRestartFindsEverything", "TestStopAndRestartKeepsGroups", "TestStaticMemberOutlivesRestarts", "TestPostgresOutage",
+				"TestTransactionsUnderKillNine", "TestKillNine"}
+			on(ctx, t, dir, "../system", "^("+strings.Join(tests, "|")+")$", tests...)
 		})
 	}
 }
