@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
 // Standby makes a streaming standby of a running server in a data directory of its own, and starts it. It is read only
@@ -21,40 +22,73 @@ func (s *Server) Standby(ctx context.Context, opts Options) (*Server, error) {
 	if standby.opts.Log == nil {
 		standby.opts.Log = s.opts.Log
 	}
-	source := fmt.Sprintf("host=127.0.0.1 port=%d user=%s password=%s application_name=standby", s.port, superuser, s.password)
-	password := s.password
+	source, password := s.sourceLocked(), s.password
 	s.mu.Unlock()
 	if err := makeRoot(root, standby.who); err != nil {
 		return nil, err
 	}
-	for path, make := range map[string]func(string) error{
-		standby.dir.cluster():  func(path string) error { return os.Mkdir(path, 0o700) },
-		standby.dir.password(): func(path string) error { return os.WriteFile(path, []byte(password+"\n"), 0o600) },
-	} {
-		if err := make(path); err != nil {
-			return nil, fmt.Errorf("make a standby: %w", err)
-		}
-		if err := standby.who.give(path); err != nil {
-			return nil, fmt.Errorf("make a standby: %w", err)
-		}
+	if err := os.WriteFile(standby.dir.password(), []byte(password+"\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("make a standby: %w", err)
 	}
-	var out bytes.Buffer
-	cmd := standby.who.command([]string{standby.dir.cluster()}, filepath.Join(standby.bin, "pg_basebackup"),
-		"-D", standby.dir.cluster(), "-d", source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("pg_basebackup: %w", err)
-	}
-	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
-	if err := cmd.Wait(); err != nil {
-		return nil, fmt.Errorf("pg_basebackup: %w: %s", err, lastLines(out.String(), 3))
+	if err := standby.who.give(standby.dir.password()); err != nil {
+		return nil, fmt.Errorf("make a standby: %w", err)
 	}
 	standby.mu.Lock()
 	defer standby.mu.Unlock()
+	if err := standby.copyLocked(ctx, source); err != nil {
+		return nil, err
+	}
 	if err := standby.startLocked(ctx); err != nil {
 		return nil, err
 	}
 	return standby, nil
+}
+
+// Follow makes a server, which may be an old primary, a standby of another one: it is stopped, everything in it is given up
+// for a copy of the primary's, and it is started on its old port. For tests.
+func (s *Server) Follow(ctx context.Context, primary *Server) error {
+	primary.mu.Lock()
+	source := primary.sourceLocked()
+	primary.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.endLocked(ctx, syscall.SIGQUIT); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(s.dir.cluster()); err != nil {
+		return fmt.Errorf("make a standby: %w", err)
+	}
+	if err := s.copyLocked(ctx, source); err != nil {
+		return err
+	}
+	return s.startLocked(ctx)
+}
+
+// sourceLocked is where a standby of this server gets its data from.
+func (s *Server) sourceLocked() string {
+	return fmt.Sprintf("host=127.0.0.1 port=%d user=%s password=%s application_name=standby", s.port, superuser, s.password)
+}
+
+// copyLocked fills the cluster's directory, which is not there, with a copy that follows its source.
+func (s *Server) copyLocked(ctx context.Context, source string) error {
+	if err := os.Mkdir(s.dir.cluster(), 0o700); err != nil {
+		return fmt.Errorf("make a standby: %w", err)
+	}
+	if err := s.who.give(s.dir.cluster()); err != nil {
+		return fmt.Errorf("make a standby: %w", err)
+	}
+	var out bytes.Buffer
+	cmd := s.who.command([]string{s.dir.cluster()}, filepath.Join(s.bin, "pg_basebackup"),
+		"-D", s.dir.cluster(), "-d", source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("pg_basebackup: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("pg_basebackup: %w: %s", err, lastLines(out.String(), 3))
+	}
+	return nil
 }
 
 // Promote makes a standby a primary of its own and returns when it takes writes.
