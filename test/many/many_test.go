@@ -291,9 +291,9 @@ func (r *run) restart(what string, end func() error) {
 
 // measured is what a broker holds at one moment.
 type measured struct {
-	resident, heap          float64 // bytes
+	resident, heap, stacks  float64 // bytes
 	goroutines, connections float64
-	files                   int
+	files, sockets          int // handles, and how many of them are sockets
 	scrape                  time.Duration
 }
 
@@ -309,13 +309,19 @@ func (r *run) measure(when string) (m measured) {
 	}
 	m.scrape = time.Since(began)
 	m.goroutines, m.heap, m.files = samples["go_goroutines"], samples["go_memstats_heap_inuse_bytes"], len(r.broker.Files())
-	m.resident = samples["process_resident_memory_bytes"]
-	for name, v := range samples {
-		if strings.HasPrefix(name, "kafka_server_socket_server_metrics_connection_count{") {
-			m.connections += v
-		}
-	}
+	m.sockets, m.resident = r.sockets(), samples["process_resident_memory_bytes"]
+	m.stacks, m.connections = samples["go_memstats_stack_inuse_bytes"], connectionCount(samples)
 	r.t.Logf("%s: %.0f MiB resident, %.0f MiB of heap, %d handles, %.0f goroutines, %.0f connections, scraped in %s", when,
 		m.resident/(1<<20), m.heap/(1<<20), m.files, m.goroutines, m.connections, m.scrape.Round(time.Millisecond))
 	return m
+}
+
+// connectionCount is how many clients are connected, over all listeners.
+func connectionCount(samples map[string]float64) (n float64) {
+	for name, v := range samples {
+		if strings.HasPrefix(name, "kafka_server_socket_server_metrics_connection_count{") {
+			n += v
+		}
+	}
+	return n
 }
