@@ -63,9 +63,14 @@ func longChaos(t *testing.T, seed uint64, lasts time.Duration) {
 	t.Logf("%s from seed %d on\n%s", time.Since(began).Round(time.Second), seed, &sum)
 }
 
-// round is one broker's life under faults, judged.
+// round is one broker's life under faults, judged. A long one has a standby of Postgres, synchronous in every other pair of
+// rounds.
 func round(t *testing.T, seed uint64, durability string, lasts time.Duration) tally {
-	r := newRun(t, seed, durability)
+	var p *pair
+	if lasts >= longRound {
+		p = newPair(t, seed/2%2 == 0)
+	}
+	r := newRun(t, seed, durability, p)
 	r.createTopic("log", 2)
 	r.createTopic("in", 3)
 	r.createTopic("money", 1)

@@ -31,6 +31,10 @@ var faults = []fault{
 	{"crash-postgres", (*run).crashPostgres},
 	{"kill-broker", (*run).killBroker},
 	{"pause-postgres", (*run).pausePostgres},
+	{"failover", (*run).failover},
+	{"cut", (*run).cutFrames},
+	{"kill-broker", (*run).killBroker},
+	{"lose-primary-alive", (*run).losePrimaryAlive},
 }
 
 // wreck breaks things until ctx ends, each kind in its turn from a random one on, and leaves all of them running.
@@ -47,10 +51,10 @@ func (r *run) wreck(ctx context.Context) {
 		what, err := f.hit(r, random)
 		pending.Done(history.OK, nil)
 		span := pending.Span()
-		switch what {
-		case "kill-broker":
+		switch {
+		case what == "kill-broker":
 			r.killed = append(r.killed, span)
-		case "kill-backend", "crash-postgres":
+		case what == "kill-backend", what == "crash-postgres", strings.HasPrefix(what, "failover"):
 			r.crashed = append(r.crashed, span)
 		}
 		if err != nil {

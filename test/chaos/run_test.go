@@ -37,6 +37,8 @@ type run struct {
 	durability string
 	recorder   *history.Recorder
 	pg         *embedpg.Server
+	pair       *pair         // of which pg is the primary, nil: there is no standby
+	followed   time.Duration // the longest that the broker took to follow a failover
 	broker     *harness.Broker
 	proxy      *harness.Proxy
 	topics     map[string]int32
@@ -52,16 +54,24 @@ type run struct {
 	producing, working sync.WaitGroup
 }
 
-func newRun(t *testing.T, seed uint64, durability string, set ...string) *run {
+// newRun starts a broker with a Postgres of its own, or with a pair of them.
+func newRun(t *testing.T, seed uint64, durability string, p *pair, set ...string) *run {
 	t.Helper()
-	r := &run{t: t, seed: seed, durability: durability, recorder: history.NewRecorder(), pg: pgtest.Server(t), topics: map[string]int32{},
+	r := &run{t: t, seed: seed, durability: durability, recorder: history.NewRecorder(), pair: p, topics: map[string]int32{},
 		groups: map[history.Place][]string{}, faults: map[string]int{}, settleIn: settleLimit}
+	url := ""
+	if p != nil {
+		r.pg, url = p.primary, p.url()
+	} else {
+		r.pg = pgtest.Server(t)
+		url = r.pg.URL("postgres")
+	}
 	r.fault = r.recorder.Process("chaos")
 	r.options = history.Options{TransactionTimeout: transactionTimeout, Slack: 5 * time.Second, Liveness: livenessLimit,
 		Source: map[string]string{}, Copier: map[string]string{}, Rising: map[string]bool{}}
 	port := harness.FreePort(t)
 	r.proxy = harness.NewProxy(t, port)
-	r.broker = harness.NewBroker(t, harness.BrokerOptions{Postgres: r.pg.URL("postgres"), Port: port, Advertised: r.proxy.Port(), Set: append([]string{
+	r.broker = harness.NewBroker(t, harness.BrokerOptions{Postgres: url, Port: port, Advertised: r.proxy.Port(), Set: append([]string{
 		"durability=" + durability, "group.initial.rebalance.delay.ms=0", "auto.create.topics.enable=false", "group.min.session.timeout.ms=1000",
 		"group.consumer.min.session.timeout.ms=1000", "group.consumer.session.timeout.ms=4000", "group.consumer.min.heartbeat.interval.ms=100",
 		"group.consumer.heartbeat.interval.ms=500"}, set...)})
@@ -272,6 +282,9 @@ func (r *run) report(found []history.Violation) tally {
 	var sum tally
 	sum.add(tally{1, len(found), h.Count(), r.faults})
 	r.t.Logf("durability %s, seed %d\n%s", r.durability, r.seed, &sum)
+	if r.followed > 0 {
+		r.t.Logf("the broker had put everything in order at most %s after a promotion", r.followed.Round(time.Millisecond))
+	}
 	if len(found) == 0 {
 		return sum
 	}
@@ -312,7 +325,11 @@ func (r *run) checkCoverage(everyFault bool) (found []history.Violation) {
 	if ends[true] == 0 || ends[false] == 0 {
 		found = append(found, history.Violation{Rule: "coverage", Text: fmt.Sprintf("%d commits, %d aborts", ends[true], ends[false])})
 	}
-	for _, name := range []string{"kill-broker", "kill-backend", "crash-postgres", "pause-broker", "pause-postgres", "cut-connections", "kill-client"} {
+	wanted := []string{"kill-broker", "kill-backend", "crash-postgres", "pause-broker", "pause-postgres", "cut-connections", "kill-client"}
+	if r.pair != nil {
+		wanted = append(wanted, r.pair.fault(false), r.pair.fault(true))
+	}
+	for _, name := range wanted {
 		if everyFault && r.faults[name] == 0 {
 			found = append(found, history.Violation{Rule: "coverage", Text: fmt.Sprintf("%s never hit", name)})
 		}
