@@ -101,12 +101,13 @@ func TestHostileLogIsLimited(t *testing.T) {
 }
 
 // heapInUse is what is reachable, after a collection that also empties the pools.
-func heapInUse() uint64 {
-	var m runtime.MemStats
+func heapInUse() uint64 { return inUse().HeapAlloc }
+
+func inUse() (m runtime.MemStats) {
 	runtime.GC()
 	runtime.GC()
 	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+	return m
 }
 
 // Three hundred clients claim frames and send a little of them. What they cost is in proportion to what they sent,
@@ -170,21 +171,30 @@ func (ts *testServer) awaitReceived(n int, each uint64) {
 	ts.t.Fatalf("the server did not receive what %d clients sent", n)
 }
 
-// An idle connection holds no buffer.
+// An idle connection holds no buffer, also when it has moved much: what is left is the stack of its goroutine and less
+// than a page of heap.
 func TestIdleConnectionsAreSmall(t *testing.T) {
-	ts := startServer(t, Limits{}, heartbeatAPI)
-	before := heapInUse()
-	const clients = 300
-	for range clients {
-		c := ts.dial()
-		c.send(requestFrame(1, nil, heartbeat("g"))...)
-		c.reply()
-	}
-	ts.seen.await(t, "all requests", func(r *recorder) bool { return len(r.requests) == clients })
-	each := (int64(heapInUse()) - int64(before)) / clients
-	t.Logf("%d bytes of heap a connection, the test's own end included", each)
-	if each > 8<<10 {
-		t.Errorf("an idle connection costs %d bytes of heap", each)
+	const clients, large = 300, 128 << 10
+	produceAPI := API{Key: int16(kmsg.Produce), Min: 9, Max: 9, Pipelined: true, Handle: func(_ context.Context, req *Request, done Done) {
+		done(Response{Msg: req.Body.ResponseKind()}, nil)
+	}}
+	for name, request := range map[string]kmsg.Request{"small requests": heartbeat("g"), "large ones": produce(9, large)} {
+		t.Run(name, func(t *testing.T) {
+			ts := startServer(t, Limits{}, heartbeatAPI, produceAPI)
+			before := inUse()
+			for range clients {
+				c := ts.dial()
+				c.send(requestFrame(1, nil, request)...)
+				c.reply()
+			}
+			ts.seen.await(t, "all requests", func(r *recorder) bool { return len(r.requests) == clients })
+			after := inUse()
+			heap, stack := (int64(after.HeapAlloc)-int64(before.HeapAlloc))/clients, (int64(after.StackInuse)-int64(before.StackInuse))/clients
+			t.Logf("%d bytes of heap a connection, the test's own end included, and %d of stack", heap, stack)
+			if heap > 8<<10 || stack > 8<<10*raceFactor {
+				t.Errorf("an idle connection costs %d bytes of heap and %d of stack", heap, stack)
+			}
+		})
 	}
 }
 

@@ -2,5 +2,5 @@
 
 package wire
 
-// raceFactor is how much more append(a, make([]T, n)...) allocates: under the race detector it is not optimised.
+// raceFactor is how much more append(a, make([]T, n)...) allocates, and a goroutine needs of a stack, under the race detector.
 const raceFactor = 1
