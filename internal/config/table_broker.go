@@ -68,7 +68,7 @@ var brokerProperties = []Property{
 	{Name: "socket.request.max.bytes", Type: Int, Default: "104857600", Min: at(1), Scope: ScopeBroker, Doc: "Largest request; a connection that announces a larger one is closed."},
 	{Name: "queued.max.request.bytes", Type: Long, Default: "268435456", Min: at(-1), Scope: ScopeBroker,
 		Doc: "Bytes of requests in memory at a time, over all connections; further ones wait unread. Kafka's default is -1, without limit; 256 MiB here."},
-	{Name: "socket.receive.buffer.bytes", Type: Int, Default: "102400", Min: at(-1), Scope: ScopeBroker, Doc: "SO_RCVBUF of client connections; -1 leaves it to the system."},
+	{Name: "socket.receive.buffer.bytes", Type: Int, Default: "-1", Min: at(-1), Scope: ScopeBroker, Doc: "SO_RCVBUF of client connections; -1 leaves it to the system, which grows it with what a client sends. Kafka's default is 102400; -1 here."},
 	{Name: "socket.send.buffer.bytes", Type: Int, Default: "102400", Min: at(-1), Scope: ScopeBroker, Doc: "SO_SNDBUF of client connections; -1 leaves it to the system."},
 	{Name: "max.connections", Type: Int, Default: "2147483647", Min: at(0), Scope: ScopeBroker, Doc: "Connections of all clients; further ones are closed."},
 	{Name: "max.connections.per.ip", Type: Int, Default: "2147483647", Min: at(0), Scope: ScopeBroker, Doc: "Connections of one client address; further ones are closed."},

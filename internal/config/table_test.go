@@ -11,7 +11,7 @@ import (
 // otherDefaults are the rows whose default is not Kafka's; each says so in its text.
 var otherDefaults = map[string]bool{
 	"node.id": true, "broker.id": true, "log.dir": true, "listeners": true, "queued.max.request.bytes": true,
-	"broker.heartbeat.interval.ms": true, "broker.session.timeout.ms": true,
+	"broker.heartbeat.interval.ms": true, "broker.session.timeout.ms": true, "socket.receive.buffer.bytes": true,
 }
 
 // TestTableIsKafkas compares every row with what the ConfigDefs of the released Kafka 4.4.0 say (testdata, printed from
