@@ -40,7 +40,8 @@ type Reconciled struct {
 // forgotten, so every transactional id is at its last one, and its next decision gives it another producer id.
 const LastProducerEpoch = math.MaxInt16 - 1
 
-// producerIDStep is how far producer ids jump when the counter went back: blocks of other brokers may lie between.
+// producerIDStep is how far producer ids jump when the database may have gone back. It is more than all that can have been
+// given out since: ids that were never written under are in no log, and those of earlier processes in no memory.
 const producerIDStep = 1_000_000
 
 // ReconcilePlan is what a database that has gone back must get, for both stores. Terms that went back rise by
@@ -58,9 +59,8 @@ type ReconcilePlan struct {
 // PlanReconcile compares. A row counts as older by (history, term, epoch).
 func PlanReconcile(stored Catalog, nextProducerID int64, k Known) (ReconcilePlan, error) {
 	var p ReconcilePlan
-	p.NextProducerID = nextProducerID
+	p.NextProducerID = max(nextProducerID, k.NextProducerID) + producerIDStep
 	if nextProducerID < k.NextProducerID {
-		p.NextProducerID = k.NextProducerID + producerIDStep
 		p.loss("producer ids", "", fmt.Sprint(k.NextProducerID), fmt.Sprint(nextProducerID))
 	}
 	older := !k.Live || stored.Cluster.CatalogVersion < k.Catalog.Cluster.CatalogVersion

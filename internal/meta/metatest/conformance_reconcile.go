@@ -86,13 +86,15 @@ var reconcileCases = []suiteCase{
 		s.ok(err)
 		first, err := s.store.AllocateProducerIDs(s.ctx, o, 10)
 		s.ok(err)
-		equal(s, "producer id is above those that were given out", first > k.NextProducerID, true)
+		equal(s, "producer id is above those that were given out", first > k.NextProducerID+100_000, true)
 		s.load(got.Shards[9])
 		s.is(s.store.CommitShards(s.ctx, 1, []meta.ShardChange{change(shards[9])}), meta.ErrFenced) // the old term
 	}},
 	{"a start puts back what its disk knows and deletes nothing", func(s *suite) {
 		o := s.start()
 		s.create(o, 1, "there", 1, 1)
+		given, err := s.store.AllocateProducerIDs(s.ctx, o, 10)
+		s.ok(err)
 		k := meta.Known{Incarnation: 9, Catalog: meta.Catalog{Cluster: meta.Cluster{History: 4}, Topics: []meta.Topic{
 			{ID: id(2), Name: "gone", Partitions: []meta.Partition{{TopicID: id(2), Leader: 1, Term: 3, ISR: []int32{1}, History: 4}}}}}}
 		r := registration(1)
@@ -101,6 +103,9 @@ var reconcileCases = []suiteCase{
 		equal(s, "history", got.Catalog.Cluster.History, 5)
 		equal(s, "replicas", find(s, got.Catalog, "gone").Partitions[0].Replicas[0], 1)
 		next, _ := s.register(r)
+		first, err := s.store.AllocateProducerIDs(s.ctx, meta.Owner{BrokerID: 1, Incarnation: next.Incarnation}, 10)
+		s.ok(err)
+		equal(s, "producer id is above those that were given out and never used", first > given+100_000, true)
 		equal(s, "incarnation", next.Incarnation, 10)
 		seen, err := s.store.Look(s.ctx, 1)
 		s.ok(err)
