@@ -109,16 +109,35 @@ func (x *Index) accesses(all []*Op, crashes []Span) (list []porcupine.Operation,
 		}
 		add(access{kind: CommitOffset, value: o.register()}, register{}, call, end, o)
 	}
+	writes := slices.DeleteFunc(slices.Clone(list), func(a porcupine.Operation) bool { return a.Input.(access).kind != CommitOffset })
 	for _, at := range crashes {
-		back := access{kind: Fault, values: []register{nothing}}
-		for _, o := range all {
-			if o.Kind == CommitOffset && o.Invoke < at.To {
-				back.values = append(back.values, o.register())
-			}
-		}
-		add(back, register{}, at.From, at.To, &Op{Kind: Fault, Invoke: at.From, Complete: at.To})
+		add(access{kind: Fault, values: mayComeBack(writes, at)}, register{}, at.From, at.To, &Op{Kind: Fault, Invoke: at.From, Complete: at.To})
 	}
 	return list, made
+}
+
+// stepBackReach is how far a crash may take a register back: more than what is written without waiting for the disk takes to
+// get there, and the time between the crash of Postgres and that of the broker.
+const stepBackReach = 10 * time.Second
+
+// mayComeBack are the values that a register may have after a crash: those of the reach before it. What was written over
+// before that is gone for good.
+func mayComeBack(writes []porcupine.Operation, at Span) (values []register) {
+	settled := int64(math.MinInt64) // when the last write that surely stays was called
+	for _, w := range writes {
+		if w.Return < at.From-int64(stepBackReach) {
+			settled = max(settled, w.Call)
+		}
+	}
+	if settled == math.MinInt64 {
+		values = append(values, nothing)
+	}
+	for _, w := range writes {
+		if w.Return >= settled && w.Call < at.To {
+			values = append(values, w.Input.(access).value)
+		}
+	}
+	return values
 }
 
 // acknowledged is when the commit of the transaction was answered first.
