@@ -37,6 +37,7 @@ type nodeOptions struct {
 	dir  string   // log directory; "" a fresh one
 	port int      // "" a free one
 	set  []string // further settings
+	args []string // further flags
 	// standby waits for its turn: see launchNode.
 	standby bool
 	http    int      // port of the HTTP address, 0 a free one
@@ -105,7 +106,7 @@ func (n *node) launch() {
 	for _, s := range n.opts.set {
 		args = append(args, "--set", s)
 	}
-	n.cmd = exec.Command(harness.Binary(n.t), args...)
+	n.cmd = exec.Command(harness.Binary(n.t), append(args, n.opts.args...)...)
 	n.cmd.Stderr = n.stderr
 	n.cmd.Env = harness.Environment()
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -185,3 +185,68 @@ func TestStandbyStops(t *testing.T) {
 		t.Errorf("%d lines about one state:\n%s", lines, standby.stderr.String())
 	}
 }
+
+// TestTwoStandbysRace: of two standbys that wait for one broker exactly one takes its place, also when each has got a copy
+// of the directory. The other one waits on, or ends; it serves nobody.
+func TestTwoStandbysRace(t *testing.T) {
+	t.Parallel()
+	for _, copies := range []bool{false, true} {
+		t.Run(fmt.Sprintf("copies=%t", copies), func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.URL(t)
+			ports := []int{harness.FreePort(t), harness.FreePort(t), harness.FreePort(t)}
+			dir := filepath.Join(t.TempDir(), "log")
+			var also []string
+			for _, p := range ports[1:] {
+				also = append(also, fmt.Sprintf("127.0.0.1:%d", p))
+			}
+			active := startNode(t, nodeOptions{url: url, dir: dir, port: ports[0], also: also})
+			active.createTopic("t", 2, nil)
+			var standbys []*node
+			for _, p := range ports[1:] {
+				own := dir
+				if copies {
+					own = filepath.Join(t.TempDir(), "log")
+				}
+				s := launchNode(t, nodeOptions{url: url, dir: own, port: p, http: harness.FreePort(t), standby: true})
+				s.awaitWaiting("standby: broker 1 at 127.0.0.1:")
+				standbys = append(standbys, s)
+			}
+			l := newLedger(2, 2, 200)
+			p := startProducers(t, active, l, "t", time.Millisecond)
+			l.awaitAcks(t, 200, 20*time.Second)
+			active.kill()
+			if copies {
+				for _, s := range standbys {
+					copyDir(t, dir, s.opts.dir)
+				}
+			}
+			winner, loser := standbys[0], standbys[1]
+			select {
+			case line := <-winner.ready:
+				winner.ready <- line
+			case line := <-loser.ready:
+				loser.ready <- line
+				winner, loser = loser, winner
+			case <-time.After(60 * time.Second):
+				t.Fatal("neither took over")
+			}
+			winner.awaitReady()
+			l.awaitAcks(t, 200, 20*time.Second)
+			select { // long enough for the other one to see two leases end
+			case line := <-loser.ready:
+				t.Fatalf("both serve: %s", line)
+			case <-loser.exited:
+				t.Logf("the other one ended: %s", harness.Tail(loser.stderr.String(), 1))
+				if loser.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(loser.stderr.String(), "already running") {
+					t.Errorf("it ended with exit code %d", loser.cmd.ProcessState.ExitCode())
+				}
+			case <-time.After(2*lease + time.Second):
+				loser.awaitWaiting("standby: broker 1 at " + winner.bootstrap)
+				t.Log("the other one waits")
+			}
+			p.finish(t)
+			l.verify(t, winner, "t")
+		})
+	}
+}
