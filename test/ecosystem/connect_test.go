@@ -153,7 +153,7 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.connector(t, "source", map[string]string{"connector.class": "FileSource", "tasks.max": "1",
-		"file": input, "topic": "lines", "batch.size": "20", "exactly.once.support": "required", "transaction.boundary": "poll"})
+		"file": input, "topic": "lines", "exactly.once.support": "required", "transaction.boundary": "poll"})
 	w.connector(t, "sink", map[string]string{"connector.class": "FileSink", "tasks.max": "1",
 		"file": output, "topics": "lines", "consumer.override.isolation.level": "read_committed"})
 
@@ -214,18 +214,21 @@ func TestConnect(t *testing.T) {
 // checkInternalTopics: the worker's own topics are compacted, as it asked for.
 func checkInternalTopics(t *testing.T, b *harness.Broker) {
 	t.Helper()
-	configs, err := kadm.NewClient(client(t, b)).DescribeTopicConfigs(t.Context(), "connect-configs", "connect-offsets", "connect-status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	policies := map[string]string{}
-	for _, c := range configs {
-		for _, entry := range c.Configs {
-			if entry.Key == "cleanup.policy" {
-				policies[c.Name] = entry.MaybeValue()
+	adm, policies := kadm.NewClient(client(t, b)), map[string]string{}
+	eventually(t, time.Minute, "the worker's topics are there", func() bool {
+		configs, err := adm.DescribeTopicConfigs(t.Context(), "connect-configs", "connect-offsets", "connect-status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range configs {
+			for _, entry := range c.Configs {
+				if entry.Key == "cleanup.policy" {
+					policies[c.Name] = entry.MaybeValue()
+				}
 			}
 		}
-	}
+		return len(policies) == 3
+	})
 	want := map[string]string{"connect-configs": "compact", "connect-offsets": "compact", "connect-status": "compact"}
 	if !maps.Equal(policies, want) {
 		t.Errorf("cleanup policies %v, want %v", policies, want)
