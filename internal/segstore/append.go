@@ -224,6 +224,12 @@ func (l *Log) publishLocked(seg *segment, raw []byte, h *BatchHeader, cfg *LogCo
 	}
 	l.end = h.LastOffset() + 1
 	l.recent.push(batchEnd{l.end, seg.size}, l.high)
+	if l.gather.appended() {
+		select {
+		case l.gathered <- struct{}{}:
+		default: // the wait has ended
+		}
+	}
 	l.pending.moved = true
 	l.noteLocked()
 	l.pos.Unlock()

@@ -14,7 +14,8 @@ import (
 const flushParallel = 8
 
 // flusher makes the logs of a store durable. Whatever is appended to a log
-// while it is synced shares its next sync, and nobody waits for a tick.
+// while it is synced shares its next sync. Nobody waits for a tick; see gather
+// for the one short wait that there is.
 type flusher struct {
 	store *Store
 	turns *turns
@@ -91,6 +92,7 @@ func (f *flusher) markDue(now time.Time) (next time.Duration) {
 }
 
 func (f *flusher) flush(l *Log) {
+	l.awaitMore(f.turns)
 	began := time.Now()
 	err := l.flush()
 	if errors.Is(err, ErrClosed) {
@@ -140,6 +142,7 @@ func (l *Log) flush() error {
 		return err
 	}
 	from, to, names := l.durable, l.end, l.namesDirty
+	round, began := l.gather.begin(), time.Now()
 	segs := segmentsFrom(l.segments, from)
 	l.namesDirty = false
 	pinned := l.pinned
@@ -160,6 +163,7 @@ func (l *Log) flush() error {
 	}
 	l.pos.Lock()
 	l.durable = max(l.durable, to)
+	l.gather.end(round, time.Since(began))
 	l.pending.moved = true
 	l.noteLocked()
 	l.pos.Unlock()

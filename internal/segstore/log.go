@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
 )
@@ -40,6 +41,8 @@ type Log struct {
 	tendAt int64    // size of the active segment at which a tender is to come
 
 	flushTurn, tendTurn turn
+	gathered            chan struct{} // holds a token when the appends that a flush waits for are there; nil before the first such wait
+	gatherTimer         *time.Timer   // of the same wait
 
 	asked written // to be written by the kernel; the tender's own
 
@@ -59,6 +62,7 @@ type Log struct {
 	producers  producers  // *
 	recent     recentEnds // *
 	waiting    [4]waiters // by Bound
+	gather     gather
 	pending    pending
 	progress   func()      // see OnProgress
 	segments   []*segment  // * never empty while open, sorted, replaced as a whole

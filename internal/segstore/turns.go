@@ -100,6 +100,13 @@ func (q *turns) work() {
 	}
 }
 
+// waits says whether a log waits for its turn.
+func (q *turns) waits() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.head != nil
+}
+
 func (q *turns) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
