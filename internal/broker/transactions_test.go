@@ -195,6 +195,9 @@ func TestTransactionsForOperators(t *testing.T) {
 	}
 	wantCode(t, "a marker of an old epoch", mark(p.ProducerEpoch-1), kerr.InvalidProducerEpoch)
 	wantCode(t, "a marker", mark(p.ProducerEpoch), nil)
+	if at := b.segments.Logs()[0].Offsets(); at.Durable != at.End {
+		t.Fatalf("the marker was answered before it was durable: %+v", at)
+	}
 	wantCode(t, "a second one", mark(p.ProducerEpoch), nil)
 	if s := producers(0).ActiveProducers; s[0].CurrentTxnStartOffset != -1 {
 		t.Fatalf("after the marker: %+v", s)

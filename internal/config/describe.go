@@ -92,12 +92,12 @@ func (c *Config) DescribeBroker() []Entry {
 			continue
 		}
 		dynamic := e.Source == SourceDynamicBroker || e.Source == SourceDynamicDefaultBroker
-		if p.Default != "" {
+		if p.hasDefault() {
 			e.Synonyms = append(e.Synonyms, p.synonym(p.Name, p.Default, SourceDefault))
 		} else if dynamic {
 			e.Synonyms = append(e.Synonyms, aliasDefaults(&p)...)
 		}
-		e.Null = p.isNull(e.Value) || e.Value == "" && e.Source == SourceDefault
+		e.Null = p.isNull(e.Value) || e.Value == "" && e.Source == SourceDefault && !p.empty
 		if e.Sensitive {
 			e.Value = ""
 		}
@@ -169,7 +169,7 @@ func (c *Config) synonyms(name string) []Synonym {
 		all = append(all, from.synonym(from.Name, c.set[from.Name].value, SourceStaticBroker))
 	}
 	switch {
-	case p.Default != "":
+	case p.hasDefault():
 		all = append(all, p.synonym(name, p.Default, SourceDefault))
 	case source == Dynamic || source == DynamicDefault:
 		all = append(all, aliasDefaults(p)...)
@@ -196,7 +196,7 @@ func (c *Config) givenSynonyms(p *Property) []Synonym {
 func aliasDefaults(p *Property) []Synonym {
 	var all []Synonym
 	for _, alias := range p.Aliases {
-		if row := table().byName[alias]; row.Default != "" {
+		if row := table().byName[alias]; row.hasDefault() {
 			all = append(all, row.synonym(alias, row.Default, SourceDefault))
 		}
 	}
@@ -216,5 +216,7 @@ func (p *Property) synonym(name, value string, source EntrySource) Synonym {
 }
 
 func (p *Property) isNull(value string) bool {
-	return p.Sensitive || value == "" && p.Type != List
+	return p.Sensitive || value == "" && p.Type != List && !p.empty
 }
+
+func (p *Property) hasDefault() bool { return p.Default != "" || p.empty }

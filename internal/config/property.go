@@ -65,6 +65,7 @@ type Property struct {
 	Sensitive bool // the value is never shown
 	Use       Use
 
+	empty   bool                     // the default is the empty value, and not null
 	hidden  bool                     // described only while it is set
 	anyCase bool                     // Valid ignores case
 	check   func(value string) error // what the fields above cannot say; sees the kept notation

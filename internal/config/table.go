@@ -10,7 +10,8 @@ import (
 )
 
 // acceptedText holds the properties that Kafka 4.4.0 knows and that nothing here reads, one a line: name, type, default,
-// limits. Limits are "a..b", "a.." or the allowed words with "|" between them; "-" stands for none.
+// limits. Limits are "a..b", "a.." or the allowed words with "|" between them; "-" stands for none,
+// and "" for a default that is the empty value.
 //
 //go:embed accepted.txt
 var acceptedText string
@@ -46,7 +47,11 @@ func parseAccepted(text string) []Property {
 			panic(fmt.Sprintf("config: accepted.txt: %q has %d fields", line, len(f)))
 		}
 		p := Property{Name: f[0], Type: typeNames[f[1]], Scope: ScopeBroker, Use: Accepted, Doc: reason(f[0])}
-		if f[2] != "-" {
+		switch f[2] {
+		case "-":
+		case `""`:
+			p.empty = true
+		default:
 			p.Default = f[2]
 		}
 		p.Sensitive = p.Type == Password

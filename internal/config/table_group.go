@@ -18,7 +18,7 @@ var groupProperties = []Property{
 	{Name: "consumer.assignment.interval.ms", Type: Int, Default: "1000", Min: at(0), Scope: ScopeGroup, BrokerName: "group.consumer.assignment.interval.ms", Use: Accepted,
 		Doc: "Assignments are computed with the heartbeat that makes them necessary."},
 	{Name: "errors.deadletterqueue.copy.record.enable", Type: Boolean, Default: "false", Scope: ScopeGroup, Use: Accepted, Doc: noShareGroups},
-	{Name: "errors.deadletterqueue.topic.name", Type: String, Scope: ScopeGroup, Use: Accepted, Doc: noShareGroups},
+	{Name: "errors.deadletterqueue.topic.name", Type: String, Scope: ScopeGroup, Use: Accepted, Doc: noShareGroups, empty: true},
 	{Name: "share.assignment.interval.ms", Type: Int, Default: "1000", Min: at(0), Scope: ScopeGroup, BrokerName: "group.share.assignment.interval.ms", Use: Accepted, Doc: noShareGroups},
 	{Name: "share.auto.offset.reset", Type: String, Default: "latest", Scope: ScopeGroup, Use: Accepted, Doc: noShareGroups, check: checkShareReset},
 	{Name: "share.delivery.count.limit", Type: Int, Default: "5", Min: at(1), Scope: ScopeGroup, BrokerName: "group.share.delivery.count.limit", Use: Accepted, Doc: noShareGroups},

@@ -62,6 +62,9 @@ func TestTableIsKafkas(t *testing.T) {
 		if p.Default != wantDefault && !otherDefaults[name] {
 			t.Errorf("%s: default %q, want %q", name, p.Default, wantDefault)
 		}
+		if f[0] == "broker" && p.empty != (f[3] == "") {
+			t.Errorf("%s: the default is empty, not null: %v, want %v", name, p.empty, f[3] == "")
+		}
 		compareLimits(t, &p, f[4])
 	}
 	if rows < 300 {
