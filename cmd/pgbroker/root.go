@@ -29,7 +29,7 @@ type globals struct {
 
 const rootLong = `pgbroker is a broker that speaks the Kafka protocol and runs beside a Postgres.
 
-The client commands (topic, group, produce, consume, status) speak the Kafka
+The client commands (topic, group, produce, consume, status, doctor) speak the Kafka
 protocol and work against any Kafka. Data goes to stdout, everything else to
 stderr.
 
@@ -131,7 +131,7 @@ func newRootCmd(g *globals) *cobra.Command {
 		c.SetUsageTemplate(withoutGlobalFlags(root.UsageTemplate()))
 	}
 	inGroup(root, "offline", newLogCmd(g))
-	inGroup(root, "client", newTopicCmd(g), newGroupCmd(g), newProduceCmd(g), newConsumeCmd(g), newStatusCmd(g))
+	inGroup(root, "client", newTopicCmd(g), newGroupCmd(g), newProduceCmd(g), newConsumeCmd(g), newStatusCmd(g), newDoctorCmd(g))
 	root.AddCommand(newVersionCmd(g), newCompletionCmd())
 	return root
 }
