@@ -129,8 +129,7 @@ func (s *shard) tick(now time.Time, e *entry) {
 	next := e.g.clone()
 	var out outcome
 	next.tick(now, &out)
-	s.settle(now, e, next, &out, nil)
-	s.touch(e, now)
+	s.settle(now, e, next, &out, nil) // which sets the time to look again, later if nothing can be stored
 	s.tidy(e)
 }
 

@@ -36,6 +36,9 @@ func (g *group) describe(id string) GroupDescription {
 
 // describeConsumers shows a consumer group. A classic group is none to this request.
 func (g *group) describeConsumers(id string) ConsumerGroupDescription {
+	if id == "" {
+		return ConsumerGroupDescription{Err: ErrInvalidGroupID} // which DescribeGroups may ask for
+	}
 	if g == nil || g.consumers == nil {
 		return ConsumerGroupDescription{Err: ErrGroupNotFound, Group: id}
 	}

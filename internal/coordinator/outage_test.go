@@ -246,6 +246,7 @@ func TestPausedProcess(t *testing.T) {
 	s.ours = true
 	s.nextSweep = now.Add(time.Hour)
 	e.g.add(&member{id: "m", session: 10 * time.Second, expires: startTimer(now, 10*time.Second)}, "consumer")
+	e.g.add(&member{id: "patient", session: time.Hour, rebalance: time.Hour, expires: startTimer(now, time.Hour)}, "consumer")
 	e.g.state = stable
 	s.touch(e, now)
 	alive := func() bool {
@@ -283,5 +284,29 @@ func TestPausedProcess(t *testing.T) {
 	s.fire(now)
 	if alive() {
 		t.Error("silence no longer counts")
+	}
+}
+
+// TestTimerThatCannotBeStored: what a timer decides when nothing can be stored any more is tried again later, not at once and
+// without end.
+func TestTimerThatCannotBeStored(t *testing.T) {
+	g := New(Options{})
+	now := time.Now()
+	s := g.shards[0]
+	e := s.entry("g")
+	e.g = newGroup("g", s.cfg)
+	s.ours, s.nextSweep = true, now.Add(time.Hour)
+	e.g.add(&member{id: "m", session: time.Second, expires: startTimer(now, -time.Second)}, "consumer")
+	e.g.state = stable
+	s.touch(e, now)
+	for range 3 {
+		g.health.tick(now)
+		if wait := s.fire(now); wait < time.Second || len(e.g.members) != 1 {
+			t.Fatalf("looks again after %s, with %d members", wait, len(e.g.members))
+		}
+		for range int(time.Second / tickEvery) {
+			now = now.Add(tickEvery)
+			g.health.tick(now)
+		}
 	}
 }

@@ -121,7 +121,8 @@ func (g *group) leaderJoined() bool {
 	return false
 }
 
-// becomeEmpty ends the last generation that had members; what is stored of it goes.
+// becomeEmpty ends the last generation that had members. The group stays, until it is deleted or its offsets expire, even
+// if it never had an assignment, as Kafka's does.
 func (g *group) becomeEmpty(now time.Time, out *outcome) {
 	g.state = empty
 	g.protocol, g.leader = "", ""
@@ -129,10 +130,8 @@ func (g *group) becomeEmpty(now time.Time, out *outcome) {
 	g.noteSubscriptions()
 	g.endSyncs()
 	out.note(note{text: "group is empty", generation: g.generation, matters: true})
-	if g.stored {
-		g.storeGroup(out)
-		g.dropStoredMembers(out)
-	}
+	g.storeGroup(out)
+	g.dropStoredMembers(out)
 }
 
 func (g *group) endSyncs() {
