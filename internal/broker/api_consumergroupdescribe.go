@@ -54,9 +54,7 @@ func (b *Broker) describedConsumers(g *coordinator.ConsumerGroupDescription) kms
 		member := kmsg.NewConsumerGroupDescribeResponseGroupMember()
 		member.MemberID, member.InstanceID, member.RackID, member.MemberEpoch = m.MemberID, m.InstanceID, m.RackID, m.Epoch
 		member.ClientID, member.ClientHost, member.SubscribedTopics = m.ClientID, m.ClientHost, m.Topics
-		if m.Regex != "" {
-			member.SubscribedTopicRegex = &m.Regex
-		}
+		member.SubscribedTopicRegex = &m.Regex // empty, never null, where there is none
 		member.Assignment, member.TargetAssignment = namedPartitions(cat, m.Assigned), namedPartitions(cat, m.Target)
 		member.MemberType = consumerMemberType
 		if m.Classic {

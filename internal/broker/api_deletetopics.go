@@ -27,7 +27,7 @@ func (b *Broker) handleDeleteTopics(ctx context.Context, r *wire.Request, done w
 	resp := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
 	ctx, cancel := changeContext(ctx, req.TimeoutMillis)
 	defer cancel()
-	asked := deletions(req)
+	asked := refuseNamedAgain(b.catalog.Load(), deletions(req))
 	if b.cfg.Bool("delete.topic.enable") {
 		b.deleteTopics(ctx, asked)
 	} else {
@@ -125,10 +125,8 @@ func (b *Broker) deleteTopics(ctx context.Context, asked []deletion) {
 	}
 }
 
-// resolveDeletions finds the topics, by name or by id, and returns the ids to delete with their places in asked. A topic
-// that is asked by both is not deleted.
+// resolveDeletions finds the topics, by name or by id, and returns the ids to delete with their places in asked.
 func resolveDeletions(cat *catalog, asked []deletion) (ids []meta.UUID, places []int) {
-	at := map[meta.UUID]int{}
 	for i := range asked {
 		d := &asked[i]
 		if d.err != nil {
@@ -139,23 +137,44 @@ func resolveDeletions(cat *catalog, asked []deletion) (ids []meta.UUID, places [
 			d.err = err
 			continue
 		}
-		if first, twice := at[t.id]; twice {
-			d.err = fmt.Errorf("%w: the topic is given by name and by id", errInvalidRequest)
-			asked[first].err = d.err
-			continue
-		}
-		at[t.id] = i
-	}
-	for i := range asked {
-		d := &asked[i]
-		if d.err != nil {
-			continue
-		}
-		t, _ := findTopic(cat, d.name == nil, nameOf(d.name), d.id)
 		d.name, d.id = &t.name, t.id
 		ids, places = append(ids, t.id), append(places, i)
 	}
 	return ids, places
+}
+
+// refuseNamedAgain makes one row in error of a topic that a request gives both by name and by id (Kafka's ControllerApis).
+func refuseNamedAgain(cat *catalog, asked []deletion) []deletion {
+	byID := map[meta.UUID]int{}
+	for i, d := range asked {
+		if d.name == nil {
+			byID[d.id] = i
+		}
+	}
+	again := map[int]bool{}
+	for i := range asked {
+		d := &asked[i]
+		if d.name == nil || d.err != nil {
+			continue
+		}
+		t, ok := cat.topicByName(*d.name)
+		if !ok {
+			continue
+		}
+		first, given := byID[t.id]
+		if !given {
+			continue
+		}
+		d.id, d.err = t.id, fmt.Errorf("%w: the topic is given by name and by id", errInvalidRequest)
+		again[first] = asked[first].err == nil // an id that comes twice keeps its row
+	}
+	kept := asked[:0]
+	for i, d := range asked {
+		if !again[i] {
+			kept = append(kept, d)
+		}
+	}
+	return kept
 }
 
 func nameOf(s *string) string {

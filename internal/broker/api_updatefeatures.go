@@ -42,6 +42,7 @@ func (b *Broker) handleUpdateFeatures(_ context.Context, r *wire.Request, done w
 		if req.Version < 2 { // v2 has one outcome for all
 			row := kmsg.NewUpdateFeaturesResponseResult()
 			row.Feature = u.Feature
+			row.ErrorMessage = kmsg.StringPtr("NONE") // Kafka's name of code 0
 			resp.Results = append(resp.Results, row)
 		}
 	}

@@ -274,19 +274,14 @@ type configKey struct {
 	name string
 }
 
-// eachResource calls alter once for each resource of a request, in order; one that is named again is refused.
+// eachResource calls alter once for each resource of a request, in order; each row of one that is named again is refused.
 func eachResource(keys []configKey, alter func(i int) error, row func(k configKey, err error)) {
 	times := make(map[configKey]int, len(keys))
 	for _, k := range keys {
 		times[k]++
 	}
 	for i, k := range keys {
-		n := times[k]
-		if n == 0 {
-			continue
-		}
-		times[k] = 0 // one row for each resource
-		if n > 1 {
+		if times[k] > 1 {
 			row(k, fmt.Errorf("%w: the resource is named more than once", errInvalidRequest))
 			continue
 		}

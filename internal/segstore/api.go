@@ -187,7 +187,7 @@ type BatchHeader struct {
 // Appended is the outcome of an append.
 type Appended struct {
 	BaseOffset, LastOffset int64
-	LogAppendTimeMs        int64 // -1 with CreateTime
+	LogAppendTimeMs        int64 // -1 with CreateTime; of a duplicate the largest timestamp of the batch
 	Records                int
 	Duplicate              bool
 }

@@ -46,7 +46,7 @@ func (l *Log) leaderLocked(b *Batch, term int32, cfg *LogConfig, now time.Time) 
 	}
 	if p := l.producers.byID[b.ProducerID]; p != nil && b.ProducerID >= 0 {
 		if d := p.duplicateOf(&b.BatchHeader); d != nil {
-			return duplicate(d, cfg), nil
+			return duplicate(d), nil
 		}
 		if err := p.check(&b.BatchHeader); err != nil {
 			return Appended{}, err
@@ -69,13 +69,11 @@ func (l *Log) leaderLocked(b *Batch, term int32, cfg *LogConfig, now time.Time) 
 	return a, nil
 }
 
-func duplicate(d *placed, cfg *LogConfig) Appended {
-	a := Appended{BaseOffset: d.firstOffset(), LastOffset: d.lastOffset, LogAppendTimeMs: noTimestamp,
+// duplicate answers what is remembered of a batch, its largest timestamp as the time of the append whatever the topic's
+// type of timestamps (Kafka's UnifiedLog.append).
+func duplicate(d *placed) Appended {
+	return Appended{BaseOffset: d.firstOffset(), LastOffset: d.lastOffset, LogAppendTimeMs: d.timestampMs,
 		Records: int(d.offsetDelta) + 1, Duplicate: true}
-	if cfg.LogAppendTime {
-		a.LogAppendTimeMs = d.timestampMs
-	}
-	return a
 }
 
 // AppendMarker writes a transaction marker (control batch). coordinatorTerm is
