@@ -29,7 +29,8 @@ var errRestored = errors.New("the database was restored from an older backup")
 // compareHistory is a start's look at the database before it registers: is it the one that the last run on this disk
 // has written to? One that went back a little (a standby that lacks the last commits was promoted) is made whole from the
 // disk; one that went back far (a restored backup) only with consent. Terms and producer ids that were given out before are
-// never given out again. It returns whether producers must be fenced: the database may have forgotten their epochs.
+// never given out again. It returns whether producers must be fenced: the database may have forgotten their epochs, of which
+// the disk has no copy. That nothing on the disk is newer proves nothing for them: only postgres.failover=lossless does.
 func (b *Broker) compareHistory(ctx context.Context, cluster meta.Cluster, r meta.Registration) (fence bool, err error) {
 	seen, err := b.store.Look(ctx, b.nodeID)
 	if err != nil {
@@ -44,7 +45,8 @@ func (b *Broker) compareHistory(ctx context.Context, cluster meta.Cluster, r met
 	if len(back) == 0 && !otherServer {
 		return false, nil
 	}
-	k := meta.Known{Incarnation: last.Incarnation, NextProducerID: b.nextUnusedProducerID()}
+	lossless := b.cfg.String("postgres.failover") == "lossless"
+	k := meta.Known{Incarnation: last.Incarnation, NextProducerID: b.nextUnusedProducerID(), Intact: lossless && len(back) == 0}
 	k.Catalog = b.catalogOfDisk(seen.Catalog)
 	k.Catalog.Cluster.History = max(last.History, b.state.found.history)
 	k.Catalog.Cluster.CatalogVersion = last.CatalogVersion
@@ -61,7 +63,10 @@ func (b *Broker) compareHistory(ctx context.Context, cluster meta.Cluster, r met
 	}
 	b.reportLosses(got)
 	b.state.adopt(got.Catalog.Cluster)
-	return true, nil
+	if lossless && !k.Intact {
+		b.log.Error("postgres.failover is lossless, but the database has gone back: producers are fenced all the same", "evidence", summary(back))
+	}
+	return !k.Intact, nil
 }
 
 // differ compares server marks; one that is unknown is equal to all.
@@ -165,6 +170,14 @@ func (b *Broker) reconcile(ctx context.Context) error {
 	b.shards = got.Shards
 	b.groups.Retake(got.Shards)
 	return nil
+}
+
+// noteHistory puts on disk which server is gone by now, and how far it is. A start that finds the last one there would take
+// this one for a database that has forgotten something, and fence producers for nothing.
+func (b *Broker) noteHistory() {
+	if err := b.writeRunFile(); err != nil {
+		b.log.Warn("the run file could not be renewed after the database has gone back; if this process is killed soon, the next start fences transactional producers", "err", err)
+	}
 }
 
 // ledRows are the rows of partitions that are led here under the row's term.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -264,4 +265,98 @@ func TestRestoredBackupNeedsConsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.stopRun()
+}
+
+// TestLosslessFailoverKeepsProducers: a start that meets another server fences transactional producers, since their epochs
+// may be forgotten; with postgres.failover=lossless it does so only if something has surely gone back.
+func TestLosslessFailoverKeepsProducers(t *testing.T) {
+	for _, c := range []struct {
+		failover string
+		forget   int
+		fenced   bool
+	}{{"lossy", 0, true}, {"lossless", 0, false}, {"lossless", 3, true}} {
+		t.Run(fmt.Sprint(c.failover, " ", c.forget), func(t *testing.T) {
+			t.Parallel()
+			store, disk := metatest.NewMemory(), memDirectory(t)
+			set := settings(t, "postgres.failover="+c.failover)
+			b, err := startRun(t, disk, store, segstore.Strict, set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.create("a", 1, nil)
+			init := b.initTxn(4, "tx", -1, -1)
+			wantCode(t, "add", b.addPartitions(3, "tx", init.ProducerID, init.ProducerEpoch, 0)[0], nil)
+			batch := batchOf{times: []int64{1}, producer: init.ProducerID, epoch: init.ProducerEpoch}
+			wantCode(t, "open", b.produceTxn(8, "tx", batch), nil)
+			b.stopRun()
+			store.Fork(c.forget)
+
+			if b, err = startRun(t, disk, store, segstore.Strict, set); err != nil {
+				t.Fatal(err)
+			}
+			defer b.stopRun()
+			if h := b.catalog.Load().cluster.History; h != 2 {
+				t.Errorf("history %d", h)
+			}
+			batch.sequence = 1
+			goesOn := b.produceTxn(8, "tx", batch) == 0 && b.endTxn(4, "tx", init.ProducerID, init.ProducerEpoch, true).ErrorCode == 0
+			if open := len(b.leader("a", 0).log.OpenTransactions()); goesOn == c.fenced || open > 0 {
+				t.Errorf("the open transaction went on and was committed: %t; %d are open", goesOn, open)
+			}
+			again := b.initTxn(4, "tx", -1, -1)
+			if kept := again.ProducerID == init.ProducerID; again.ErrorCode != 0 || kept == c.fenced {
+				t.Errorf("it was producer %d and is %d (code %d)", init.ProducerID, again.ProducerID, again.ErrorCode)
+			}
+			if other := b.initTxn(4, "other", -1, -1); other.ProducerID < init.ProducerID+100_000 {
+				t.Errorf("producer id %d, after %d before the failover", other.ProducerID, init.ProducerID)
+			}
+		})
+	}
+}
+
+// settings changes the configuration that startRun has made.
+func settings(t *testing.T, set ...string) func(*Options) {
+	return func(o *Options) {
+		cfg, _, err := config.Load(config.Sources{Set: append([]string{"postgres.url=postgres://localhost/none", "node.id=1", "log.dirs=/log",
+			"listeners=PLAINTEXT://127.0.0.1:0", "advertised.listeners=PLAINTEXT://127.0.0.1:0", "broker.heartbeat.interval.ms=50", "broker.session.timeout.ms=2000"}, set...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Config = cfg
+	}
+}
+
+// TestKillAfterAFollowedFailover: a broker that has followed a failover, has put back what it knew and is killed at once
+// starts as after any kill: nobody is fenced, and no other history begins.
+func TestKillAfterAFollowedFailover(t *testing.T) {
+	store, disk := metatest.NewMemory(), memDirectory(t)
+	b, err := startRun(t, disk, store, segstore.Strict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.create("a", 1, nil)
+	init := b.initTxn(4, "tx", -1, -1)
+	store.Fork(0)
+	mark, err := store.ServerMark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last runFile
+	b.until("the run file names the new server", func() bool { last, _, err = b.readRunFile(); return err != nil || last.ServerMark == mark })
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := startRun(t, disk.CrashCopy(rand.New(rand.NewPCG(1, 1))), store, segstore.Strict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.stopRun()
+	<-b.Fatal() // the killed one, which is still here
+	b.stopRun()
+	if h := next.catalog.Load().cluster.History; h != 2 {
+		t.Errorf("history %d", h)
+	}
+	if again := next.initTxn(4, "tx", -1, -1); again.ErrorCode != 0 || again.ProducerID != init.ProducerID {
+		t.Errorf("the id was producer %d and is %d (code %d)", init.ProducerID, again.ProducerID, again.ErrorCode)
+	}
 }

@@ -330,7 +330,11 @@ func (b *Broker) renew(ctx context.Context) error {
 		}
 		b.beat.Store(r.Beat)
 		b.groups.Renewed(sent, r.ShardSeqs)
-		return b.takeRenewal(r)
+		if err := b.takeRenewal(r); err != nil || !reconciled {
+			return err
+		}
+		b.noteHistory()
+		return nil
 	}
 }
 

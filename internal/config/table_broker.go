@@ -117,6 +117,8 @@ var ourProperties = []Property{
 		Doc: "Connection of the Postgres beside the broker, as a URL or as keywords; several hosts are tried in turn."},
 	{Name: "postgres.pooler", Type: Boolean, Default: "false", Scope: ScopeBroker,
 		Doc: "The URL leads to a pooler in transaction mode: keep no state in sessions."},
+	{Name: "postgres.failover", Type: String, Default: "lossy", Valid: []string{"lossy", "lossless"}, Scope: ScopeBroker, ReadOnly: true,
+		Doc: "What a failover of Postgres may forget: lossy, the last commits; lossless, nothing, since only a synchronous standby is ever promoted. A broker that starts after a lossless failover does not fence transactional producers."},
 	{Name: "postgres.wait.ms", Type: Long, Default: "30000", Min: at(0), Scope: ScopeBroker, Doc: "How long a start waits for Postgres before it fails."},
 	{Name: "durability", Type: String, Default: "strict", Valid: []string{"strict", "relaxed"}, Scope: ScopeBroker,
 		Doc: "What an answer promises: strict survives a power cut, relaxed a kill of the broker."},

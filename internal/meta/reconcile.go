@@ -163,9 +163,10 @@ func (out *Reconciled) putBack(ctx context.Context, tx pgx.Tx, broker int32, k K
 			return err
 		}
 	}
-	if k.Live {
+	switch {
+	case k.Live:
 		_, err = tx.Exec(ctx, sqlReconcileShardHistory, broker, history)
-	} else {
+	case !k.Intact:
 		_, err = tx.Exec(ctx, sqlReconcileEpochs, LastProducerEpoch)
 	}
 	if err != nil {

@@ -13,7 +13,9 @@ import (
 type Known struct {
 	// Live: a process that serves, and holds Incarnation. Its catalog is complete: what the database has beside it, and is
 	// not newer, was deleted. Otherwise it is a start, which knows what its disk says.
-	Live        bool
+	Live bool
+	// Intact: it is a start, the server is another one, and nothing was forgotten. So the epochs of producers still count.
+	Intact      bool
 	Incarnation int64 // the last one that was won, 0 unknown
 	Catalog     Catalog
 	Shards      []Shard // with the terms that were won

@@ -273,7 +273,7 @@ func (m *Memory) Reconcile(ctx context.Context, r meta.Registration, k meta.Know
 				out.Shards = append(out.Shards, s.Shard)
 			}
 		}
-		if !k.Live {
+		if !k.Live && !k.Intact {
 			for id, t := range maps.Clone(m.db.transactions) {
 				t.row.Epoch = meta.LastProducerEpoch
 				t.row.Version++
