@@ -53,8 +53,9 @@ ecosystem: build ## Kafka Streams, Spring, Parallel Consumer, verifiable tools u
 golden: ## record anew what a real Kafka answers to the scripts of test/differential
 	PGBROKER_TEST_REQUIRE=all $(GO) test -count=1 -timeout 10m -v ./test/differential -run TestRecordGolden -record
 
-many: build ## 10,000 partitions under ulimit -n 4096; 10,000 connections beside a web console with 1,000 topics
+many: build ## 10,000 partitions under ulimit -n 4096; 10,000 connections beside a web console with 1,000 topics; churn of ids
 	PGBROKER_MANY_PARTITIONS=10000 PGBROKER_MANY_CONNECTIONS=10000 PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 10m -v ./test/many
+	PGBROKER_CHURN=3000 PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 10m -v ./test/system -run TestTablesDoNotGrow
 
 bench-log: ## what the log does in process: the figures of docs/performance.md
 	$(GO) test ./internal/segstore -run '^$$' -bench . -benchmem -timeout 20m

@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,6 +15,7 @@ const (
 	groupWatched    = 5 * time.Minute  // no refresh when nobody has scraped for so long
 	groupStale      = 3 * groupRefresh // an older picture is not shown
 	maxGroupOffsets = 10_000           // rows of group and partition that get series
+	maxGroupSeries  = 2_000            // groups that get series; clients make up group ids, and their groups stay for a week
 )
 
 // Series of groups. The first block has kafka_exporter's names, the second kafka-lag-exporter's, the third Kafka's.
@@ -34,6 +37,7 @@ var (
 	seriesGroups       = gauge("pgbroker_groups", "Groups by state.", "state")
 	seriesStateMembers = gauge("pgbroker_group_members", "Members of all groups in a state.", "state")
 	seriesStateLargest = gauge("pgbroker_group_members_max", "Members of the largest group in a state.", "state")
+	seriesGroupsOver   = gauge("pgbroker_metrics_dropped_groups", "Groups without series, because there are too many.")
 	seriesGroupDropped = gauge("pgbroker_metrics_dropped_group_offsets", "Committed offsets without series, because there are too many.")
 )
 
@@ -112,6 +116,8 @@ func readGroups(ctx context.Context, groups groupReader) (views []groupView, ok 
 		}
 		views = append(views, groupView{group: l.Group, state: l.State, members: len(described[0].Members), offsets: committed.Offsets})
 	}
+	// Those with members first: they are the last to go without series when there are too many.
+	slices.SortStableFunc(views, func(a, b groupView) int { return cmp.Compare(min(b.members, 1), min(a.members, 1)) })
 	return views, true
 }
 
@@ -138,7 +144,11 @@ func (m *metrics) collectGroups(out sink, cat *catalog) {
 	collectStates(out, picture.views)
 	collectTxns(out, picture.txns, time.Now())
 	left, dropped := maxGroupOffsets, 0
-	for _, v := range picture.views {
+	for i, v := range picture.views {
+		if i >= maxGroupSeries {
+			dropped += len(v.offsets)
+			continue
+		}
 		out.put(seriesGroupMembers, float64(v.members), v.group)
 		out.put(seriesLagState, groupStates[v.state], cat.cluster.ID, v.group)
 		shown := v.offsets[:min(left, len(v.offsets))]
@@ -148,6 +158,7 @@ func (m *metrics) collectGroups(out sink, cat *catalog) {
 		v.collect(out, cat)
 	}
 	out.put(seriesGroupDropped, float64(dropped))
+	out.put(seriesGroupsOver, float64(max(len(picture.views)-maxGroupSeries, 0)))
 }
 
 // collectStates sums the groups up by state; every state has series, so that none comes and goes.

@@ -194,6 +194,36 @@ func TestMetricsOfGroups(t *testing.T) {
 	}
 }
 
+// manyGroups are more than have series; one of them has a member.
+type manyGroups struct {
+	fakeGroups
+	most int
+}
+
+func (m manyGroups) List(done func([]coordinator.GroupListing, error)) {
+	var listed []coordinator.GroupListing
+	for i := range m.most {
+		listed = append(listed, coordinator.GroupListing{Group: fmt.Sprintf("console-%05d", i), State: "Empty"})
+	}
+	done(append(listed, coordinator.GroupListing{Group: "g", State: "Stable"}), nil)
+}
+
+// Group ids that clients make up do not make /metrics grow without end (J-21), and a group at work keeps its series.
+func TestMetricsOfGroupsAreBounded(t *testing.T) {
+	b := newTestBroker(t)
+	views, ok := readGroups(t.Context(), manyGroups{most: maxGroupSeries + 5})
+	if !ok {
+		t.Fatal("no answer")
+	}
+	b.metrics.groups.Store(&groupPicture{taken: time.Now(), views: views})
+	text := scrape(t, b.registry)
+	wantLines(t, text, `kafka_consumergroup_members{consumergroup="g"} 2`, `pgbroker_metrics_dropped_groups 6`,
+		fmt.Sprintf(`kafka_coordinator_group_groupmetadatamanager_numgroups %d`, maxGroupSeries+6))
+	if n := len(grepLines(text, "kafka_consumergroup_members{")); n != maxGroupSeries {
+		t.Errorf("%d groups have series, not %d", n, maxGroupSeries)
+	}
+}
+
 func TestLogMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewLogMetrics(registry, "/log")

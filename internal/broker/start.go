@@ -342,7 +342,7 @@ func (b *Broker) renew(ctx context.Context) error {
 func (b *Broker) writeLogOffsets(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	written := map[partitionKey]segstore.Offsets{}
+	var written map[partitionKey]segstore.Offsets // of logs that exist
 	for {
 		select {
 		case <-ctx.Done():
@@ -350,20 +350,23 @@ func (b *Broker) writeLogOffsets(ctx context.Context, every time.Duration) {
 		case <-tick.C:
 		}
 		var rows []meta.LogOffset
-		for _, log := range b.segments.Logs() {
+		logs := b.segments.Logs()
+		now := make(map[partitionKey]segstore.Offsets, len(logs))
+		for _, log := range logs {
 			k, o := partitionKey{log.ID(), log.Partition()}, log.Offsets()
+			now[k] = o
 			if last, ok := written[k]; ok && last == o {
 				continue // an empty log is reported once, too
 			}
-			written[k] = o
 			rows = append(rows, meta.LogOffset{TopicID: k.topic, Partition: k.partition, Start: o.Start, Stable: o.Stable, High: o.High, End: o.End, SizeBytes: log.Size()})
 		}
+		written = now
 		if len(rows) == 0 {
 			continue
 		}
 		if err := b.store.SaveLogOffsets(ctx, rows); err != nil {
 			b.log.Debug("log offsets for operators were not written", "err", err)
-			clear(written)
+			written = nil
 		}
 	}
 }
