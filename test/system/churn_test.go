@@ -141,7 +141,10 @@ func (c *churn) simpleGroup(ctx context.Context, name string) error {
 	return err
 }
 
-const keptMs = 1000
+const (
+	keptMs       = 1000
+	shortSession = 500 * time.Millisecond
+)
 
 func (c *churn) commit(group, member string, generation int32) *kmsg.OffsetCommitRequest {
 	req := kmsg.NewPtrOffsetCommitRequest()
@@ -155,11 +158,9 @@ func (c *churn) commit(group, member string, generation int32) *kmsg.OffsetCommi
 
 func commitCode(r *kmsg.OffsetCommitResponse) int16 { return r.Topics[0].Partitions[0].ErrorCode }
 
-// joined makes a group of one member whose session is the shortest.
-func (c *churn) joined(ctx context.Context, group string) (*kmsg.JoinGroupResponse, error) {
-	join := kmsg.NewPtrJoinGroupRequest()
-	join.Group, join.ProtocolType, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = group, "consumer", 500, 500
-	join.Protocols = append(join.Protocols, kmsg.JoinGroupRequestProtocol{Name: "range", Metadata: []byte{0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}})
+// member makes a group of one member.
+func (c *churn) member(ctx context.Context, group string, session time.Duration) (*kmsg.JoinGroupResponse, error) {
+	join := joinRequest(group, session)
 	in, err := asked(ctx, c, pinned{join, 3}, func(r *kmsg.JoinGroupResponse) int16 { return r.ErrorCode })
 	if err != nil {
 		return nil, err
@@ -173,7 +174,7 @@ func (c *churn) joined(ctx context.Context, group string) (*kmsg.JoinGroupRespon
 
 // classicGroup joins, commits and leaves, as a console consumer does. A busy machine may take longer than its session.
 func (c *churn) classicGroup(ctx context.Context, name string) error {
-	in, err := c.joined(ctx, name)
+	in, err := c.member(ctx, name, shortSession)
 	if err != nil {
 		return err
 	}
@@ -188,16 +189,13 @@ func (c *churn) classicGroup(ctx context.Context, name string) error {
 
 // deadMember joins and is never heard of again.
 func (c *churn) deadMember(ctx context.Context, name string) error {
-	_, err := c.joined(ctx, name)
+	_, err := c.member(ctx, name, shortSession)
 	return err
 }
 
 // pendingMember gets a member id and does not come back with it.
 func (c *churn) pendingMember(ctx context.Context, name string) error {
-	join := kmsg.NewPtrJoinGroupRequest()
-	join.Group, join.ProtocolType, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = name, "consumer", 500, 500
-	join.Protocols = append(join.Protocols, kmsg.JoinGroupRequestProtocol{Name: "range"})
-	_, err := asked(ctx, c, join, func(r *kmsg.JoinGroupResponse) int16 { return r.ErrorCode }, kerr.MemberIDRequired)
+	_, err := asked(ctx, c, joinRequest(name, shortSession), func(r *kmsg.JoinGroupResponse) int16 { return r.ErrorCode }, kerr.MemberIDRequired)
 	return err
 }
 
