@@ -157,41 +157,31 @@ func TestConnect(t *testing.T) {
 	w.connector(t, "sink", map[string]string{"connector.class": "FileSink", "tasks.max": "1",
 		"file": output, "topics": "lines", "consumer.override.isolation.level": "read_committed"})
 
-	var mu sync.Mutex // guards w, which is replaced when it is killed
-	failed := 0
-	current := func() worker {
-		mu.Lock()
-		defer mu.Unlock()
-		return w
-	}
-	written := func() int { return len(linesOf(t, output)) }
-	workers := 1
-	hit := during(t, b, kills, func() {
-		var writer sync.WaitGroup
-		writer.Go(func() { grow(t, input, n, within) })
-		defer writer.Wait()
-		for range size(t, 0, 2) {
-			seen := written()
-			eventually(t, within, "the sink goes on", func() bool {
-				failed += current().restartFailed(t, "source") + current().restartFailed(t, "sink")
-				return written() > seen
-			})
-			current().kill() // its transaction stays open until the next producer of the task fences it
-			next := connect(t, b, classpath)
-			mu.Lock()
-			w = next
-			mu.Unlock()
-			workers++
+	failed, hit, workers := 0, 0, 1
+	settled := func(holds func(lines []string) bool) func() bool {
+		return func() bool {
+			failed += w.restartFailed(t, "source") + w.restartFailed(t, "sink")
+			return holds(linesOf(t, output))
 		}
-	})
+	}
+	var writer sync.WaitGroup
+	writer.Go(func() { grow(t, input, n, within) })
+	defer writer.Wait()
+	for range size(t, 0, 2) {
+		hit += during(t, b, kills/3, func() { time.Sleep(within / 6) })
+		w.kill() // its transaction stays open until the next producer of the task fences it
+		seen := len(linesOf(t, output))
+		// A broker that starts gives each member a session anew: the dead worker's ends only in a life that is longer than one.
+		w = connect(t, b, classpath)
+		workers++
+		eventually(t, time.Minute, "the sink goes on", settled(func(lines []string) bool { return len(lines) > seen }))
+	}
+	hit += during(t, b, kills-hit, func() { writer.Wait() })
 	want := make([]string, n)
 	for i := range want {
 		want[i] = line(i)
 	}
-	eventually(t, 3*time.Minute, "all lines are in the sink's file", func() bool {
-		failed += current().restartFailed(t, "source") + current().restartFailed(t, "sink")
-		return len(distinct(linesOf(t, output))) >= n
-	})
+	eventually(t, 3*time.Minute, "all lines are in the sink's file", settled(func(lines []string) bool { return len(distinct(lines)) >= n }))
 	w.stop(t)
 	var got []string
 	for _, r := range readAll(t, b, "lines").all {
