@@ -17,6 +17,7 @@ import (
 //	% work ...               done before the next call, see toolRun.work
 //	~ until TEXT             the next call is repeated until it prints this
 //	~ mask REGEXP            what its first group matches in the next call's output becomes {}, in both brokers' output
+//	~ keep REGEXP            only lines of the next call's output that match
 //	~ sort                   the lines of the next call's output are sorted
 //	$ Tool arguments         -b is --bootstrap-server with the broker's address; @name is a file that "% file" wrote;
 //	                         < "text" is standard input

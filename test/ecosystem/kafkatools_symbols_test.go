@@ -11,6 +11,7 @@ import (
 type outputRules struct {
 	until string
 	masks []*regexp.Regexp
+	keep  *regexp.Regexp // nil: all lines
 	sort  bool
 }
 
@@ -21,6 +22,11 @@ func (o *outputRules) add(line string) error {
 		o.until = rest
 	case "sort":
 		o.sort = true
+	case "keep":
+		var err error
+		if o.keep, err = regexp.Compile(rest); err != nil {
+			return fmt.Errorf("keep %s: %w", rest, err)
+		}
 	case "mask":
 		re, err := regexp.Compile(rest)
 		if err != nil || re.NumSubexp() != 1 {
@@ -76,7 +82,7 @@ func (r *toolRun) symbolic(text, prefix string, o outputRules) (lines []string) 
 		for _, mask := range o.masks {
 			line = masked(line, mask)
 		}
-		if line != "" {
+		if line != "" && (o.keep == nil || o.keep.MatchString(line)) {
 			lines = append(lines, prefix+line)
 		}
 	}

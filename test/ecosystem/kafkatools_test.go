@@ -96,6 +96,10 @@ func toolsSum(t *testing.T, jars string) string {
 	return sum
 }
 
+// serveSettings are what ../compat/kafka/serve sets for a real Kafka, as far as the tools show it.
+var serveSettings = []string{"group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=4", "offsets.topic.replication.factor=1",
+	"transaction.state.log.num.partitions=4", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1"}
+
 // newToolRun starts the broker, a real one to record it, and the JVM of the tools.
 func newToolRun(t *testing.T, jars string) *toolRun {
 	t.Helper()
@@ -105,7 +109,7 @@ func newToolRun(t *testing.T, jars string) *toolRun {
 		r.bootstrap, r.dir, r.port = fmt.Sprintf("127.0.0.1:%d", port), filepath.Join(dir, "logs"), port
 		serveKafka(t, port, dir)
 	} else {
-		b := harness.NewBroker(t, harness.BrokerOptions{Postgres: pgtest.Server(t).URL("postgres"), Set: []string{"group.initial.rebalance.delay.ms=0"}})
+		b := harness.NewBroker(t, harness.BrokerOptions{Postgres: pgtest.Server(t).URL("postgres"), Set: serveSettings})
 		b.MustStart()
 		r.bootstrap, r.dir = b.Bootstrap(), b.Dir()
 		_, port, _ := strings.Cut(r.bootstrap, ":")
