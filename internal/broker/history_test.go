@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pgbroker/pgbroker/internal/config"
+	"github.com/pgbroker/pgbroker/internal/meta"
 	"github.com/pgbroker/pgbroker/internal/meta/metatest"
 	"github.com/pgbroker/pgbroker/internal/segstore"
 	"github.com/pgbroker/pgbroker/internal/segstore/vfs"
@@ -358,5 +359,52 @@ func TestKillAfterAFollowedFailover(t *testing.T) {
 	}
 	if again := next.initTxn(4, "tx", -1, -1); again.ErrorCode != 0 || again.ProducerID != init.ProducerID {
 		t.Errorf("the id was producer %d and is %d (code %d)", init.ProducerID, again.ProducerID, again.ErrorCode)
+	}
+}
+
+// TestForkHiddenBySomebodyElsesWrite: a server is promoted that lacks a commit, and before the broker hears of it a SQL user's
+// write moves the shard's seq past all that the broker knows. Only the server's mark says that something is missing.
+func TestForkHiddenBySomebodyElsesWrite(t *testing.T) {
+	store := metatest.NewMemory()
+	b, err := startRun(t, memDirectory(t), store, segstore.Strict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.stopRun()
+	b.create("a", 1, nil)
+	settled := store.Commits()
+	r := b.offsetCommit(8, "g", "", -1, map[string]map[int32]int64{"a": {0: 7}})
+	wantCode(t, "commit", r.Topics[0].Partitions[0].ErrorCode, nil)
+	own := func() meta.Shard { // its term rises with each fork
+		b.control.Lock()
+		defer b.control.Unlock()
+		return b.shards[meta.ShardOf("g")]
+	}
+	shard := own()
+	other := "" // a group of the same shard
+	for i := 0; other == "" || meta.ShardOf(other) != shard.Shard; i++ {
+		other = fmt.Sprint("somebody-", i)
+	}
+	write := meta.Resolve{Shard: shard.Shard, Term: shard.Term, Seq: shard.Seq + 100, Missing: meta.ShardChange{Offsets: []meta.OffsetRow{
+		{Group: other, TopicID: b.catalog.Load().byName["a"].id, Offset: 1, LeaderEpoch: -1, CommittedAt: time.Now(), Version: 1 << 32}}}}
+
+	store.Fork(store.Commits() - settled)
+	b.until("the write lands", func() bool { // a server that has not been compared refuses this process
+		write.Term = own().Term
+		_, err := store.ResolveShards(t.Context(), 1, []meta.Resolve{write})
+		return err == nil
+	})
+	found := map[string]int64{"g": -1, other: -1}
+	looks := 0
+	b.until("both offsets are there, or the broker has renewed often", func() bool {
+		rows, err := store.LoadShards(t.Context(), 1, []meta.Shard{own()})
+		for _, o := range rows[shard.Shard].Offsets {
+			found[o.Group] = o.Offset
+		}
+		looks++
+		return err == nil && (found["g"] == 7 || looks > 20)
+	})
+	if found["g"] != 7 || found[other] != 1 {
+		t.Errorf("offset 7 was acknowledged, the database has %d; somebody else's is %d, want 1", found["g"], found[other])
 	}
 }

@@ -68,6 +68,8 @@ const (
 	OnlyMissingAfterFork Bug = "only-missing-after-fork"
 	ForgetDeletes        Bug = "forget-deletes"
 	SettleUnseen         Bug = "settle-unseen"
+	MarkNotCompared      Bug = "mark-not-compared"
+	LowerTermDeposes     Bug = "lower-term-deposes"
 )
 
 // Entry is one bug with what it does wrong.
@@ -115,5 +117,7 @@ func Catalog() []Entry {
 		{OnlyMissingAfterFork, "A database that went back behind what was settled gets only what was not."},
 		{ForgetDeletes, "What Postgres lost is put back without its deletes."},
 		{SettleUnseen, "A renewal settles what was committed since it read the shard's seq."},
+		{MarkNotCompared, "Another server is used like the last one, without comparing what it has."},
+		{LowerTermDeposes, "A term that the database has forgotten counts as one that somebody else has won."},
 	}
 }

@@ -49,4 +49,6 @@ var catches = map[seededbug.Bug]catch{
 	seededbug.OnlyMissingAfterFork: {"meta", "TestPostgresConforms/less_than_what_was_settled_asks_for_everything", `everything is wanted is false, want true`},
 	seededbug.ForgetDeletes:        {"meta", "TestPostgresConforms/what_is_missing_below_the_known_seq_is_put_back,_with_its_deletes", `rows is`},
 	seededbug.SettleUnseen:         {"coordinator", "TestARenewalSettlesOnlyWhatItHasSeen", `offset 1, 2 was acknowledged`},
+	seededbug.MarkNotCompared:      {"broker", "TestForkHiddenBySomebodyElsesWrite", `offset 7 was acknowledged, the database has -1`},
+	seededbug.LowerTermDeposes:     {"meta", "TestPostgresConforms/a_commit_of_several_shards_happens_whole_or_not_at_all", `fenced by a newer owner, want the database has forgotten commits`},
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
+	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
 
 func (m *Memory) guardShard(n int16, owner, term int32) (shard, error) {
@@ -17,7 +18,7 @@ func (m *Memory) guardShard(n int16, owner, term int32) (shard, error) {
 	if !ok {
 		return s, fmt.Errorf("no shard %d: Bootstrap comes first", n)
 	}
-	if s.Term < term {
+	if s.Term < term && !seededbug.On(seededbug.LowerTermDeposes) {
 		return s, fmt.Errorf("shard %d: %w", n, meta.ErrForked)
 	}
 	if s.Owner != owner || s.Term != term {
