@@ -1,6 +1,6 @@
 package broker
 
-// CreatePartitions (key 37), versions 0 to 3. v2 flexible · v3 quota error code, never sent (KIP-599).
+// CreatePartitions (key 37), versions 0 to 3. v2 flexible · v3 THROTTLING_QUOTA_EXCEEDED (KIP-599).
 // Left out: nothing.
 
 import (
@@ -24,6 +24,7 @@ func (b *Broker) handleCreatePartitions(ctx context.Context, r *wire.Request, do
 		named[req.Topics[i].Topic]++
 	}
 	left := maxPartitionsPerRequest
+	quota := b.mutationQuotaOf(r, 3)
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		times := named[t.Topic]
@@ -35,18 +36,18 @@ func (b *Broker) handleCreatePartitions(ctx context.Context, r *wire.Request, do
 		if times > 1 {
 			err = fmt.Errorf("%w: topic %s is named more than once", errInvalidRequest, t.Topic)
 		} else {
-			err = b.createPartitions(ctx, t, req.ValidateOnly, &left)
+			err = b.createPartitions(ctx, t, req.ValidateOnly, &left, quota)
 		}
 		b.noteUnmapped("CreatePartitions", err)
 		row := kmsg.NewCreatePartitionsResponseTopic()
 		row.Topic, row.ErrorCode, row.ErrorMessage = t.Topic, codeOf(err), messageOf(err)
 		resp.Topics = append(resp.Topics, row)
 	}
-	done(wire.Response{Msg: resp}, nil)
+	done(wire.Response{Msg: resp, Throttle: quota.throttled()}, nil)
 }
 
 // createPartitions raises one topic's partition count; left is how many partitions the request may still create.
-func (b *Broker) createPartitions(ctx context.Context, asked *kmsg.CreatePartitionsRequestTopic, validateOnly bool, left *int) error {
+func (b *Broker) createPartitions(ctx context.Context, asked *kmsg.CreatePartitionsRequestTopic, validateOnly bool, left *int, quota *mutationQuota) error {
 	end, err := b.beginChange(ctx)
 	if err != nil {
 		return err
@@ -58,6 +59,9 @@ func (b *Broker) createPartitions(ctx context.Context, asked *kmsg.CreatePartiti
 		return fmt.Errorf("%w: %s", errUnknownTopic, asked.Topic)
 	}
 	replicas, err := planPartitions(cat, t, asked, *left)
+	if err == nil {
+		err = quota.take(len(replicas))
+	}
 	if err != nil || validateOnly {
 		return err
 	}

@@ -1,7 +1,7 @@
 package broker
 
 // CreateTopics (key 19), versions 2 to 7. v4 -1 partitions and replicas = the broker's defaults (KIP-464) · v5 flexible,
-// the created topic's partitions, replicas and configs in the answer (KIP-525) · v6 quota error code (never sent) · v7
+// the created topic's partitions, replicas and configs in the answer (KIP-525) · v6 THROTTLING_QUOTA_EXCEEDED (KIP-599) · v7
 // topic id (KIP-516).
 // Left out: create.topic.policy.class.name, which would be Java code. -1 is taken as the default in v2 and v3 too, as
 // Kafka does.
@@ -38,12 +38,13 @@ func (b *Broker) handleCreateTopics(ctx context.Context, r *wire.Request, done w
 	specs := topicSpecs(req.Topics)
 	ctx, cancel := changeContext(ctx, req.TimeoutMillis)
 	defer cancel()
+	quota := b.mutationQuotaOf(r, 6)
 	var created []meta.NewTopic
 	var errs []error
 	if req.ValidateOnly {
-		created, errs = b.planTopics(b.catalog.Load(), specs)
+		created, errs = b.planTopics(b.catalog.Load(), specs, quota)
 	} else {
-		created, errs = b.createPlanned(ctx, specs)
+		created, errs = b.createPlanned(ctx, specs, quota)
 	}
 	for i, spec := range specs {
 		row := kmsg.NewCreateTopicsResponseTopic()
@@ -55,7 +56,7 @@ func (b *Broker) handleCreateTopics(ctx context.Context, r *wire.Request, done w
 		}
 		resp.Topics = append(resp.Topics, row)
 	}
-	done(wire.Response{Msg: resp}, nil)
+	done(wire.Response{Msg: resp, Throttle: quota.throttled()}, nil)
 }
 
 // echoTopic fills in what v5 and later tell of a new topic.
@@ -136,21 +137,21 @@ func specAssignment(t *kmsg.CreateTopicsRequestTopic) ([][]int32, error) {
 	return assignment, nil
 }
 
-// createTopics creates what can be created, in one commit, and returns one error for each spec. A topic without an error
-// can be written to. While Postgres is away it tries again until ctx ends.
+// createTopics is createPlanned without a quota and without the plans.
 func (b *Broker) createTopics(ctx context.Context, specs []topicSpec) []error {
-	_, errs := b.createPlanned(ctx, specs)
+	_, errs := b.createPlanned(ctx, specs, nil)
 	return errs
 }
 
-// createPlanned also returns what was created, in the places of the specs.
-func (b *Broker) createPlanned(ctx context.Context, specs []topicSpec) ([]meta.NewTopic, []error) {
+// createPlanned creates what can be created, in one commit, and returns one error for each spec, and what was created in the
+// places of the specs. A topic without an error can be written to. While Postgres is away it tries again until ctx ends.
+func (b *Broker) createPlanned(ctx context.Context, specs []topicSpec, quota *mutationQuota) ([]meta.NewTopic, []error) {
 	end, err := b.beginChange(ctx)
 	if err != nil {
 		return nil, allErrors(len(specs), err)
 	}
 	defer end()
-	plans, errs := b.planTopics(b.catalog.Load(), specs)
+	plans, errs := b.planTopics(b.catalog.Load(), specs, quota)
 	var topics []meta.NewTopic
 	var places []int
 	for i := range plans {
@@ -188,7 +189,7 @@ func (b *Broker) hasTopic(id meta.UUID) bool {
 
 // planTopics checks specs against the catalog and against each other and fills in the defaults. errs has one entry for
 // each spec; where it is nil, the plan in the same place can be committed.
-func (b *Broker) planTopics(cat *catalog, specs []topicSpec) (plans []meta.NewTopic, errs []error) {
+func (b *Broker) planTopics(cat *catalog, specs []topicSpec, quota *mutationQuota) (plans []meta.NewTopic, errs []error) {
 	plans, errs = make([]meta.NewTopic, len(specs)), make([]error, len(specs))
 	taken := make(map[string]string, len(cat.topics))
 	for _, t := range cat.topics {
@@ -205,6 +206,10 @@ func (b *Broker) planTopics(cat *catalog, specs []topicSpec) (plans []meta.NewTo
 		}
 		if total += len(plans[i].Replicas); total > maxPartitionsPerRequest {
 			errs[i] = errTooManyPartitions
+			continue
+		}
+		if errs[i] = quota.take(len(plans[i].Replicas)); errs[i] != nil {
+			total -= len(plans[i].Replicas)
 			continue
 		}
 		taken[collisionKey(spec.name)] = spec.name

@@ -1,6 +1,6 @@
 package broker
 
-// DeleteTopics (key 20), versions 1 to 6. v3 TOPIC_DELETION_DISABLED · v4 flexible · v5 error message (KIP-599) · v6
+// DeleteTopics (key 20), versions 1 to 6. v3 TOPIC_DELETION_DISABLED · v4 flexible · v5 error message, THROTTLING_QUOTA_EXCEEDED (KIP-599) · v6
 // topics by id (KIP-516).
 // Left out: nothing. Topics are gone for clients when they are answered; their files follow after file.delete.delay.ms.
 
@@ -27,9 +27,10 @@ func (b *Broker) handleDeleteTopics(ctx context.Context, r *wire.Request, done w
 	resp := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
 	ctx, cancel := changeContext(ctx, req.TimeoutMillis)
 	defer cancel()
+	quota := b.mutationQuotaOf(r, 5)
 	asked := refuseNamedAgain(b.catalog.Load(), deletions(req))
 	if b.cfg.Bool("delete.topic.enable") {
-		b.deleteTopics(ctx, asked)
+		b.deleteTopics(ctx, asked, quota)
 	} else {
 		refuseDeletions(asked, req.Version)
 	}
@@ -42,7 +43,7 @@ func (b *Broker) handleDeleteTopics(ctx context.Context, r *wire.Request, done w
 		b.noteUnmapped("DeleteTopics", d.err)
 		resp.Topics = append(resp.Topics, row)
 	}
-	done(wire.Response{Msg: resp}, nil)
+	done(wire.Response{Msg: resp, Throttle: quota.throttled()}, nil)
 }
 
 func refuseDeletions(asked []deletion, version int16) {
@@ -91,7 +92,7 @@ func deletions(req *kmsg.DeleteTopicsRequest) []deletion {
 }
 
 // deleteTopics deletes what can be deleted, in one commit, and fills in names, ids and errors.
-func (b *Broker) deleteTopics(ctx context.Context, asked []deletion) {
+func (b *Broker) deleteTopics(ctx context.Context, asked []deletion, quota *mutationQuota) {
 	end, err := b.beginChange(ctx)
 	if err != nil {
 		for i := range asked {
@@ -100,7 +101,7 @@ func (b *Broker) deleteTopics(ctx context.Context, asked []deletion) {
 		return
 	}
 	defer end()
-	ids, places := resolveDeletions(b.catalog.Load(), asked)
+	ids, places := resolveDeletions(b.catalog.Load(), asked, quota)
 	if len(ids) == 0 {
 		return
 	}
@@ -126,7 +127,7 @@ func (b *Broker) deleteTopics(ctx context.Context, asked []deletion) {
 }
 
 // resolveDeletions finds the topics, by name or by id, and returns the ids to delete with their places in asked.
-func resolveDeletions(cat *catalog, asked []deletion) (ids []meta.UUID, places []int) {
+func resolveDeletions(cat *catalog, asked []deletion, quota *mutationQuota) (ids []meta.UUID, places []int) {
 	for i := range asked {
 		d := &asked[i]
 		if d.err != nil {
@@ -138,6 +139,9 @@ func resolveDeletions(cat *catalog, asked []deletion) (ids []meta.UUID, places [
 			continue
 		}
 		d.name, d.id = &t.name, t.id
+		if d.err = quota.take(len(t.partitions)); d.err != nil {
+			continue
+		}
 		ids, places = append(ids, t.id), append(places, i)
 	}
 	return ids, places

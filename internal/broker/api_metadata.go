@@ -31,7 +31,7 @@ func (b *Broker) handleMetadata(ctx context.Context, r *wire.Request, done wire.
 			resp.Topics = append(resp.Topics, describeTopic(t))
 		}
 	default:
-		resp.Topics = b.metadataTopics(ctx, req)
+		resp.Topics = b.metadataTopics(ctx, r)
 	}
 	if req.IncludeClusterAuthorizedOperations {
 		resp.AuthorizedOperations = clusterOperations
@@ -73,12 +73,13 @@ func (b *Broker) endpointOf(n meta.Broker, listener string) (meta.Endpoint, bool
 }
 
 // metadataTopics answers the topics asked for, one row each, in order, those in error last; a repeated one gets one row.
-func (b *Broker) metadataTopics(ctx context.Context, req *kmsg.MetadataRequest) []kmsg.MetadataResponseTopic {
+func (b *Broker) metadataTopics(ctx context.Context, r *wire.Request) []kmsg.MetadataResponseTopic {
+	req := r.Body.(*kmsg.MetadataRequest)
 	rows := make([]kmsg.MetadataResponseTopic, 0, len(req.Topics))
 	var failed []kmsg.MetadataResponseTopic
 	create := b.cfg.Bool("auto.create.topics.enable") && (req.Version < 4 || req.AllowAutoTopicCreation)
 	if create {
-		b.autoCreate(ctx, req)
+		b.autoCreate(ctx, r)
 	}
 	cat := b.catalog.Load()
 	seen := make(map[fetchKey]bool, len(req.Topics))
@@ -129,10 +130,10 @@ func (b *Broker) metadataTopic(cat *catalog, version int16, asked kmsg.MetadataR
 
 // autoCreate creates the missing topics with a legal name, before the answer, so that they are writable at once.
 // What fails is answered as unknown and asked again by the client.
-func (b *Broker) autoCreate(ctx context.Context, req *kmsg.MetadataRequest) {
+func (b *Broker) autoCreate(ctx context.Context, r *wire.Request) {
 	cat := b.catalog.Load()
 	var specs []topicSpec
-	for _, asked := range req.Topics {
+	for _, asked := range r.Body.(*kmsg.MetadataRequest).Topics {
 		if asked.Topic == nil || asked.TopicID != (meta.UUID{}) || validTopicName(*asked.Topic) != nil {
 			continue
 		}
@@ -146,7 +147,8 @@ func (b *Broker) autoCreate(ctx context.Context, req *kmsg.MetadataRequest) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, autoCreateTimeout)
 	defer cancel()
-	for i, err := range b.createTopics(ctx, specs) {
+	_, errs := b.createPlanned(ctx, specs, b.mutationQuotaOf(r, 0))
+	for i, err := range errs {
 		if err != nil {
 			b.log.Info("a topic was not created on first use", "topic", specs[i].name, "err", err)
 		}

@@ -87,6 +87,8 @@ type Broker struct {
 	groups    *coordinator.Groups
 	sessions  *sessionCache
 	throttle  throttle
+	mutations throttle // of controller_mutation_rate
+	connects  throttle // of connection_creation_rate
 	parked    parkedFetches
 	producers idBlock
 	txns      txnLogs
@@ -118,6 +120,8 @@ func New(o Options) (*Broker, error) {
 		sessions:  newSessionCache(o.Config.Int("max.incremental.fetch.session.cache.slots")),
 	}
 	b.throttle.window = quotaWindow(o.Config.Int("quota.window.num"), o.Config.Int("quota.window.size.seconds"))
+	b.mutations.window = time.Duration(o.Config.Int("controller.quota.window.num")*o.Config.Int("controller.quota.window.size.seconds")) * time.Second
+	b.connects.window = b.throttle.window
 	b.txns.broker = b
 	b.metrics = newMetrics(o.Registerer, b)
 	registry, err := wire.NewRegistry(b.apis())
@@ -137,6 +141,7 @@ func New(o Options) (*Broker, error) {
 		},
 		Log:        o.Log,
 		Registerer: o.Registerer,
+		Throttle:   b.throttleConnection,
 	})
 	return b, nil
 }

@@ -84,6 +84,7 @@ var kafkaCodes = []struct {
 	{errOtherCluster, kerr.InconsistentClusterID},
 	{errNoController, kerr.ControllerIDNotRegistered},
 	{errNoSuchBroker, kerr.BrokerIDNotRegistered},
+	{errMutationQuota, kerr.ThrottlingQuotaExceeded},
 	{errNotLeader, kerr.NotLeaderForPartition},
 	{errOffline, kerr.KafkaStorageError},
 

@@ -247,7 +247,7 @@ func TestSessionOfARecreatedTopic(t *testing.T) {
 		b.create("a", 1, nil)
 		old := b.idOf("a")
 		c, _ := b.openSession(version, fetchFrom{"a", 0, 0})
-		b.deleteTopics(t.Context(), []deletion{{name: new("a")}})
+		b.deleteTopics(t.Context(), []deletion{{name: new("a")}}, nil)
 		resp := c.next()
 		if len(resp.Topics) != 1 || resp.Topics[0].TopicID != old {
 			t.Fatalf("v%d: %+v", version, resp)
@@ -270,7 +270,7 @@ func TestSessionOfARecreatedTopic(t *testing.T) {
 	b := newTestBroker(t) // by name the session goes on with the new topic
 	b.create("a", 1, nil)
 	c, _ := b.openSession(12, fetchFrom{"a", 0, 0})
-	b.deleteTopics(t.Context(), []deletion{{name: new("a")}})
+	b.deleteTopics(t.Context(), []deletion{{name: new("a")}}, nil)
 	c.want("deleted", c.next(), "a-0:3:0")
 	b.create("a", 1, nil)
 	c.want("created anew", c.next(), "a-0:0:0")

@@ -270,7 +270,7 @@ func TestFetchOfARecreatedTopic(t *testing.T) {
 	b.create("a", 1, nil)
 	r := b.fetchRequest(fetchFrom{"a", 0, 0})
 	old := b.idOf("a")
-	b.deleteTopics(t.Context(), []deletion{{name: new("a")}})
+	b.deleteTopics(t.Context(), []deletion{{name: new("a")}}, nil)
 	b.create("a", 1, nil)
 	b.mustProduce("a", 0, batchOf{})
 	for version := int16(13); version <= 18; version++ {

@@ -28,11 +28,11 @@ type quotaKey struct {
 }
 
 var quotaKeys = map[string]quotaKey{
-	"producer_byte_rate":       {whole: true, largest: math.MaxInt64},
-	"consumer_byte_rate":       {whole: true, largest: math.MaxInt64},
-	"request_percentage":       {largest: math.MaxFloat64},
-	"controller_mutation_rate": {largest: math.MaxFloat64},
-	"connection_creation_rate": {ofIP: true, whole: true, largest: math.MaxInt32},
+	producerByteRate:       {whole: true, largest: math.MaxInt64},
+	consumerByteRate:       {whole: true, largest: math.MaxInt64},
+	requestPercentage:      {largest: math.MaxFloat64},
+	controllerMutationRate: {largest: math.MaxFloat64},
+	connectionCreationRate: {ofIP: true, whole: true, largest: math.MaxInt32},
 }
 
 var errQuotaType = errors.New("unsupported entity type")

@@ -19,7 +19,10 @@ import (
 // maxQuotaBuckets bounds the memory of clients that are told apart; further ones share a bucket.
 const maxQuotaBuckets = 10_000
 
-// throttleKeys are the quotas that are enforced. The time of requests is that of the goroutine which runs their handler:
+// maxDebt bounds what a number on the wire can say.
+const maxDebt = 365 * 24 * time.Hour
+
+// Quotas of clients, besides controllerMutationRate and connectionCreationRate. The time of requests is that of the goroutine which runs their handler:
 // 100 percent is one core.
 const (
 	producerByteRate  = "producer_byte_rate"
@@ -40,14 +43,11 @@ type quotaTable map[string]map[clientKey]float64
 func newQuotaTable(c *catalog) quotaTable {
 	var t quotaTable
 	for _, q := range c.quotas() {
-		if _, ofIP := q.entity.part(quotaIP); ofIP {
-			continue
-		}
 		key := clientKey{quotaName(q.entity, quotaUser), quotaName(q.entity, quotaClientID)}
+		if _, ofIP := q.entity.part(quotaIP); ofIP {
+			key = addressKey(quotaName(q.entity, quotaIP))
+		}
 		for name, value := range q.values {
-			if name != producerByteRate && name != consumerByteRate && name != requestPercentage {
-				continue
-			}
 			if t == nil {
 				t = quotaTable{}
 			}
@@ -103,10 +103,11 @@ type bucketKey struct {
 	whose clientKey
 }
 
-// bucket is what a client may still use, at a time.
+// bucket is what a client may still use, at a time; negative is owed.
 type bucket struct {
 	left float64
 	at   time.Time
+	full time.Time // when nothing of it is used any more
 }
 
 // throttle keeps the buckets of clients that quotas are set for.
@@ -119,36 +120,66 @@ type throttle struct {
 
 // use takes an amount from a client's bucket and returns how long the client has to keep quiet, the window at most.
 func (t *throttle) use(key bucketKey, amount, perSecond float64, now time.Time) time.Duration {
-	full := perSecond * t.window.Seconds()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	key, left, full := t.openLocked(key, perSecond, now)
+	left = max(left-amount, -full)
+	t.keepLocked(key, left, full, perSecond, now)
+	return min(owed(left, perSecond), t.window)
+}
+
+// borrow takes an amount of any size unless something is owed already, or also then if it is lenient. It returns after how
+// long nothing is owed, as far as the client has to hear of it: what a strict client may borrow costs it no wait.
+func (t *throttle) borrow(key bucketKey, amount, perSecond float64, lenient bool, now time.Time) (wait time.Duration, taken bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key, left, full := t.openLocked(key, perSecond, now)
+	if left < 0 && !lenient {
+		return owed(left, perSecond), false
+	}
+	left -= amount
+	t.keepLocked(key, left, full, perSecond, now)
+	if !lenient {
+		return 0, true
+	}
+	return owed(left, perSecond), true
+}
+
+// openLocked fills a bucket up to now. A client that has none of its own any more gets the shared one's key.
+func (t *throttle) openLocked(key bucketKey, perSecond float64, now time.Time) (_ bucketKey, left, full float64) {
+	full = perSecond * t.window.Seconds()
 	b, known := t.buckets[key]
 	if !known && len(t.buckets) >= maxQuotaBuckets {
-		if t.forgetIdle(now); len(t.buckets) >= maxQuotaBuckets {
+		if t.forgetFull(now); len(t.buckets) >= maxQuotaBuckets {
 			key.whose = clientKey{}
 			b, known = t.buckets[key]
 		}
 	}
-	if known {
-		b.left = min(full, b.left+perSecond*now.Sub(b.at).Seconds())
-	} else {
-		b.left = full
+	if !known {
+		return key, full, full
 	}
-	b.left, b.at = max(b.left-amount, -full), now
+	return key, min(full, b.left+perSecond*now.Sub(b.at).Seconds()), full
+}
+
+func (t *throttle) keepLocked(key bucketKey, left, full, perSecond float64, now time.Time) {
 	if t.buckets == nil {
 		t.buckets = map[bucketKey]bucket{}
 	}
-	t.buckets[key] = b
-	if b.left >= 0 {
-		return 0
-	}
-	return min(time.Duration(-b.left/perSecond*float64(time.Second)), t.window)
+	t.buckets[key] = bucket{left: left, at: now, full: now.Add(owed(left-full, perSecond))}
 }
 
-// forgetIdle drops buckets that are full again whatever the quota: one that was not used for two windows.
-func (t *throttle) forgetIdle(now time.Time) {
+// owed is how long it takes to pay back what is below nothing, a year at most.
+func owed(left, perSecond float64) time.Duration {
+	if left >= 0 {
+		return 0
+	}
+	return time.Duration(min(-left/perSecond, maxDebt.Seconds()) * float64(time.Second))
+}
+
+// forgetFull drops buckets that are full again.
+func (t *throttle) forgetFull(now time.Time) {
 	for key, b := range t.buckets {
-		if now.Sub(b.at) > 2*t.window {
+		if !b.full.After(now) {
 			delete(t.buckets, key)
 		}
 	}
@@ -184,7 +215,7 @@ func (b *Broker) throttled(handle wire.Handler) wire.Handler {
 // limit takes what a request used from its client's buckets, and mutes the client for the longest wait.
 func (b *Broker) limit(limits quotaTable, r *wire.Request, resp *wire.Response, produced int, busy time.Duration) {
 	now := time.Now()
-	wait := time.Duration(0)
+	wait := resp.Throttle // of the handler: what it has changed
 	use := func(quota string, amount, unit float64) {
 		if amount <= 0 {
 			return

@@ -90,6 +90,13 @@ func TestWhichQuotaHolds(t *testing.T) {
 // throttledBy sends a request through the list of APIs and returns throttle_time_ms and how long the connection is muted.
 func throttledBy(b *testBroker, client string, version int16, body kmsg.Request) (told, muted time.Duration) {
 	b.t.Helper()
+	told, muted, _ = throttledAnswer(b, client, version, body)
+	return told, muted
+}
+
+// throttledAnswer is throttledBy with the answer.
+func throttledAnswer(b *testBroker, client string, version int16, body kmsg.Request) (told, muted time.Duration, resp kmsg.Response) {
+	b.t.Helper()
 	for _, a := range b.apis() {
 		if a.Key != body.Key() {
 			continue
@@ -103,10 +110,10 @@ func throttledBy(b *testBroker, client string, version int16, body kmsg.Request)
 		}
 		resp := ask[kmsg.Response](b, handle, version, body)
 		ms, _ := resp.(kmsg.ThrottleResponse).Throttle()
-		return time.Duration(ms) * time.Millisecond, muted
+		return time.Duration(ms) * time.Millisecond, muted, resp
 	}
 	b.t.Fatalf("no API %d", body.Key())
-	return 0, 0
+	return 0, 0, nil
 }
 
 func TestClientsAreThrottled(t *testing.T) {

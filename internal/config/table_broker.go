@@ -78,6 +78,8 @@ var brokerProperties = []Property{
 
 	{Name: "quota.window.num", Type: Int, Default: "11", Min: at(1), Scope: ScopeBroker, Doc: "How many windows of quota.window.size.seconds a client quota looks back: all but one may be used up at once."},
 	{Name: "quota.window.size.seconds", Type: Int, Default: "1", Min: at(1), Scope: ScopeBroker, Doc: "Length of one window of client quotas."},
+	{Name: "controller.quota.window.num", Type: Int, Default: "11", Min: at(1), Scope: ScopeBroker, Doc: "How many windows of controller.quota.window.size.seconds controller_mutation_rate looks back: all may be used up at once."},
+	{Name: "controller.quota.window.size.seconds", Type: Int, Default: "1", Min: at(1), Scope: ScopeBroker, Doc: "Length of one window of controller_mutation_rate."},
 
 	// Groups and offsets.
 	{Name: "group.initial.rebalance.delay.ms", Type: Int, Default: "3000", Min: at(0), Scope: ScopeBroker, Doc: "How long an empty classic group waits for more members before its first rebalance."},

@@ -11,6 +11,8 @@ import (
 const (
 	minAcceptPause = 5 * time.Millisecond
 	maxAcceptPause = time.Second
+
+	maxHeldBack = 1_000 // connections; further ones are closed at once
 )
 
 // accept serves one listener until it is closed.
@@ -42,6 +44,13 @@ func (s *Server) accept(l *listener) {
 // admit starts serving a connection, or closes it if that would be one too many.
 func (s *Server) admit(name string, sock net.Conn) {
 	address := addressOf(sock)
+	if s.throttle != nil {
+		if wait := s.throttle(address); wait > 0 {
+			s.reject(LimitConnectionRate, name, sock.RemoteAddr())
+			s.holdBack(sock, wait)
+			return
+		}
+	}
 	s.mu.Lock()
 	limit := ""
 	switch {
@@ -70,6 +79,17 @@ func (s *Server) admit(name string, sock net.Conn) {
 		defer s.readers.Done()
 		c.read()
 	}()
+}
+
+// holdBack closes a connection after a while: a client that connects again at once is slowed down by that (KIP-612).
+func (s *Server) holdBack(sock net.Conn, wait time.Duration) {
+	if s.held.Add(1) > maxHeldBack {
+		wait = 0
+	}
+	time.AfterFunc(wait, func() {
+		_ = sock.Close()
+		s.held.Add(-1)
+	})
 }
 
 func (s *Server) reject(limit, listener string, remote net.Addr) {

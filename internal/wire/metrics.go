@@ -63,7 +63,7 @@ func newMetrics(s *Server, next Observer) *metrics {
 		m.requests[k+1] = m.newRequest(s.registry.byKey[k].name)
 	}
 	m.requests[0] = m.newRequest(fetchFollower)
-	for _, l := range []string{LimitConnections, LimitConnectionsByIP, LimitRequestBytes, LimitQueuedBytes, LimitIdle,
+	for _, l := range []string{LimitConnections, LimitConnectionsByIP, LimitConnectionRate, LimitRequestBytes, LimitQueuedBytes, LimitIdle,
 		LimitStalledWrite} {
 		m.rejected[l] = new(atomic.Uint64)
 	}

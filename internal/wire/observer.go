@@ -6,6 +6,7 @@ import "time"
 const (
 	LimitConnections     = "max.connections"
 	LimitConnectionsByIP = "max.connections.per.ip"
+	LimitConnectionRate  = "connection_creation_rate"
 	LimitRequestBytes    = "socket.request.max.bytes"
 	LimitQueuedBytes     = "queued.max.request.bytes"
 	LimitIdle            = "connections.max.idle.ms"

@@ -34,6 +34,9 @@ type Options struct {
 	Log      *slog.Logger
 	// Registerer gets the metrics of this package; nil for none.
 	Registerer prometheus.Registerer
+	// Throttle says of a connection that is about to be served whether its address makes too many, and then for how long it
+	// is kept, without a word, before it is closed; nil for no such limit. Calls overlap.
+	Throttle func(netip.Addr) time.Duration
 	// Observer hears of each request and connection besides the metrics; nil for nobody.
 	Observer Observer
 }
@@ -48,6 +51,8 @@ type Server struct {
 	metrics  *metrics // nil without a Registerer
 	queued   budget
 	refused  logGate
+	throttle func(netip.Addr) time.Duration
+	held     atomic.Int64 // connections that only wait to be closed
 	started  time.Time
 
 	draining atomic.Bool
@@ -76,7 +81,7 @@ type listener struct {
 // NewServer makes a server. It panics if its metrics are registered already.
 func NewServer(o Options) *Server {
 	s := &Server{
-		registry: o.Registry, limits: o.Limits.withDefaults(), log: o.Log, observer: o.Observer,
+		registry: o.Registry, limits: o.Limits.withDefaults(), log: o.Log, observer: o.Observer, throttle: o.Throttle,
 		started: time.Now(),
 		drain:   make(chan struct{}), done: make(chan struct{}),
 		conns: map[*Conn]struct{}{}, byAddress: map[netip.Addr]int{},
