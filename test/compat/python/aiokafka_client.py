@@ -7,6 +7,7 @@ import aiokafka
 from aiokafka import errors
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
+import copying
 import suite
 
 loop = asyncio.new_event_loop()
@@ -105,6 +106,47 @@ class Client:
 
         return wait(run())
 
+    def transactional(self, name):
+        return Transactional(self.bootstrap, name)
+
+    def is_fenced(self, e):
+        return isinstance(e, (errors.ProducerFenced, errors.InvalidProducerEpoch))
+
+    def committed(self, group, topic):
+        async def run():
+            consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
+            await consumer.start()
+            try:
+                return await consumer.committed(aiokafka.TopicPartition(topic, 0))
+            finally:
+                await consumer.stop()
+
+        return wait(run())
+
+    def values(self, topic, isolation, n):
+        async def run():
+            consumer = aiokafka.AIOKafkaConsumer(
+                bootstrap_servers=self.bootstrap,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                isolation_level=isolation,
+            )
+            await consumer.start()
+            try:
+                where, got = aiokafka.TopicPartition(topic, 0), []
+                consumer.assign([where])
+                await consumer.seek_to_beginning(where)
+                while len(got) < n:
+                    batch = await consumer.getmany(timeout_ms=500 if got else 10000, max_records=n - len(got))
+                    if not batch:
+                        break
+                    got.extend(m.value for messages in batch.values() for m in messages)
+                return got
+            finally:
+                await consumer.stop()
+
+        return wait(run())
+
     def is_unknown_topic(self, e):
         return isinstance(e, errors.UnknownTopicOrPartitionError)
 
@@ -113,6 +155,34 @@ class Client:
 
     def is_out_of_range(self, e):
         return isinstance(e, errors.OffsetOutOfRangeError)
+
+
+class Transactional:
+    def __init__(self, bootstrap, name):
+        async def run():
+            producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+            await producer.start()
+            return producer
+
+        self.producer = wait(run())
+
+    def begin(self):
+        wait(self.producer.begin_transaction())
+
+    def send(self, topic, value):
+        wait(self.producer.send_and_wait(topic, value, partition=0))
+
+    def offset(self, group, topic, n):
+        wait(self.producer.send_offsets_to_transaction({aiokafka.TopicPartition(topic, 0): n}, group))
+
+    def commit(self):
+        wait(self.producer.commit_transaction())
+
+    def abort(self):
+        wait(self.producer.abort_transaction())
+
+    def close(self):
+        wait(self.producer.stop())
 
 
 class Reader:
@@ -140,4 +210,4 @@ class Member(Reader):
         wait(self.consumer.commit({where: r.offset + 1}))
 
 
-suite.run(Client)
+suite.run(Client, copying.Scenarios)

@@ -4,6 +4,7 @@ import kafka
 from kafka import errors
 from kafka.admin import KafkaAdminClient
 
+import copying
 import suite
 
 
@@ -70,6 +71,36 @@ class Client:
             )
         )
 
+    def transactional(self, name):
+        return Transactional(self.bootstrap, name)
+
+    def is_fenced(self, e):
+        return isinstance(e, (errors.ProducerFencedError, errors.InvalidProducerEpochError))
+
+    def committed(self, group, topic):
+        consumer = kafka.KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
+        try:
+            return consumer.committed(kafka.TopicPartition(topic, 0))
+        finally:
+            consumer.close(autocommit=False)
+
+    def values(self, topic, isolation, n):
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=self.bootstrap, enable_auto_commit=False, group_id=None, isolation_level=isolation
+        )
+        try:
+            where, got = kafka.TopicPartition(topic, 0), []
+            consumer.assign([where])
+            consumer.seek_to_beginning(where)
+            while len(got) < n:
+                batch = consumer.poll(timeout_ms=500 if got else 10000, max_records=n - len(got))
+                if not batch:
+                    break
+                got.extend(m.value for messages in batch.values() for m in messages)
+            return got
+        finally:
+            consumer.close(autocommit=False)
+
     def is_unknown_topic(self, e):
         return isinstance(e, errors.UnknownTopicOrPartitionError)
 
@@ -78,6 +109,30 @@ class Client:
 
     def is_out_of_range(self, e):
         return isinstance(e, errors.OffsetOutOfRangeError)
+
+
+class Transactional:
+    def __init__(self, bootstrap, name):
+        self.producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+        self.producer.init_transactions()
+
+    def begin(self):
+        self.producer.begin_transaction()
+
+    def send(self, topic, value):
+        self.producer.send(topic, value, partition=0).get(timeout=20)
+
+    def offset(self, group, topic, n):
+        self.producer.send_offsets_to_transaction({kafka.TopicPartition(topic, 0): kafka.OffsetAndMetadata(n, "", -1)}, group)
+
+    def commit(self):
+        self.producer.commit_transaction()
+
+    def abort(self):
+        self.producer.abort_transaction()
+
+    def close(self):
+        self.producer.close()
 
 
 class Reader:
@@ -104,4 +159,4 @@ class Member(Reader):
         self.consumer.commit({where: kafka.OffsetAndMetadata(r.offset + 1, "", -1)})
 
 
-suite.run(Client)
+suite.run(Client, copying.Scenarios)

@@ -13,7 +13,8 @@ import (
 )
 
 func main() {
-	suite.Run(func(bootstrap string) suite.Client { return client{[]string{bootstrap}} })
+	suite.Run(func(bootstrap string) suite.Client { return client{[]string{bootstrap}} },
+		suite.Further{Name: "transactions", Run: transactions})
 }
 
 type client struct{ bootstrap []string }
