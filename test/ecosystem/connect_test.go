@@ -165,7 +165,7 @@ func TestConnect(t *testing.T) {
 		}
 	}
 	var writer sync.WaitGroup
-	writer.Go(func() { grow(t, input, n, within) })
+	writer.Go(func() { grow(t, input, 0, n, within) })
 	defer writer.Wait()
 	for range size(t, 0, 2) {
 		hit += during(t, b, kills/3, func() { time.Sleep(within / 6) })
@@ -177,10 +177,7 @@ func TestConnect(t *testing.T) {
 		eventually(t, time.Minute, "the sink goes on", settled(func(lines []string) bool { return len(lines) > seen }))
 	}
 	hit += during(t, b, kills-hit, func() { writer.Wait() })
-	want := make([]string, n)
-	for i := range want {
-		want[i] = line(i)
-	}
+	want := numbered(n)
 	eventually(t, 3*time.Minute, "all lines are in the sink's file", settled(func(lines []string) bool { return len(distinct(lines)) >= n }))
 	w.stop(t)
 	var got []string
@@ -227,17 +224,25 @@ func checkInternalTopics(t *testing.T, b *harness.Broker) {
 
 func line(i int) string { return fmt.Sprintf("line %06d", i) }
 
-// grow appends n lines to a file, whole lines at a steady pace, within about that time.
-func grow(t *testing.T, name string, n int, within time.Duration) {
+// numbered are the first n lines.
+func numbered(n int) (lines []string) {
+	for i := range n {
+		lines = append(lines, line(i))
+	}
+	return lines
+}
+
+// grow appends the lines of the numbers from up to before to to a file, whole lines at a steady pace, within about that time.
+func grow(t *testing.T, name string, from, to int, within time.Duration) {
 	file, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	defer file.Close()
-	tick := time.NewTicker(within / time.Duration(n))
+	tick := time.NewTicker(within / time.Duration(to-from))
 	defer tick.Stop()
-	for i := range n {
+	for i := from; i < to; i++ {
 		<-tick.C
 		if _, err := fmt.Fprintln(file, line(i)); err != nil {
 			t.Error(err)
