@@ -15,7 +15,8 @@
 //     on its connection.
 //   - Memory follows what has arrived, not what was announced, and is counted: frames, and what they decode to, take
 //     it from one budget (queued.max.request.bytes), at most one frame beyond it. Replies of a client that does not
-//     read stop its own next request. An idle connection holds no buffer.
+//     read stop its own next request; when such replies take more than requests may, together, those who take no byte of
+//     a large one are closed within seconds. An idle connection holds no buffer.
 //   - A request that is malformed, or of an API or version that is not served, ends its connection without an answer,
 //     after the replies before it; one log line, of a bounded number a second, says what it looked like. ApiVersions
 //     of an unknown version is answered (KIP-511).

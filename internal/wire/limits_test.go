@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -156,6 +157,56 @@ func TestSlowReaderIsNotStalled(t *testing.T) {
 	ts.seen.await(t, "the close of a client that stopped", func(r *recorder) bool {
 		return r.rejected[LimitStalledWrite] == 1 && r.closed == 1
 	})
+}
+
+// Clients that ask for large answers and read none of them hold memory for seconds, not for a minute, once they hold too
+// much together. One that reads slowly, one whose answers are small, and one whose answer is on the disk are not meant.
+func TestStalledReadersGiveWay(t *testing.T) {
+	const large, most = 1 << 20, 8 << 20
+	metadataAPI := API{Key: int16(kmsg.Metadata), Min: 12, Max: 12, Handle: func(_ context.Context, _ *Request, done Done) {
+		done(Response{Body: []Part{{Bytes: make([]byte, large)}}}, nil)
+	}}
+	onDisk := &testPayload{data: make([]byte, 8<<20)}
+	ts := startServer(t, Limits{QueuedBytes: most, SendBuffer: 32 << 10}, metadataAPI, heartbeatAPI, bodies([]Part{{Payload: onDisk}}))
+	dial := func(req kmsg.Request) *client {
+		c := ts.dial()
+		_ = c.Conn.(*net.TCPConn).SetReadBuffer(32 << 10)
+		c.send(requestFrame(1, nil, req)...)
+		return c
+	}
+	all := kmsg.NewPtrMetadataRequest()
+	all.Version = 12
+	reading, disk, small := dial(all), dial(fetch()), dial(heartbeat("g"))
+	stopped := make(chan struct{})
+	var slowly sync.WaitGroup
+	slowly.Go(func() { // 100 pieces of 10 KiB
+		for piece := make([]byte, large/100); ; time.Sleep(100 * time.Millisecond) {
+			if _, err := io.ReadFull(reading.Conn, piece); err != nil {
+				t.Errorf("a slow reader: %v", err)
+				return
+			}
+			select {
+			case <-stopped:
+				return
+			default:
+			}
+		}
+	})
+	const hostile = 40
+	for range hostile {
+		dial(all)
+	}
+	ts.seen.await(t, "the end of those who hold most", func(r *recorder) bool { return r.rejected[LimitStalledWrite] >= hostile-most/large })
+	close(stopped)
+	slowly.Wait()
+	if held := unsentMemory(ts.connections()); held > most {
+		t.Errorf("replies hold %d bytes, more than %d", held, most)
+	}
+	small.reply()
+	if onDisk.releases() != 0 {
+		t.Error("who waits for an answer on the disk was closed")
+	}
+	_ = disk.Close()
 }
 
 // Replies of a client that does not read bound what it can start: one large reply waits, not many, whether the

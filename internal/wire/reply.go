@@ -33,6 +33,7 @@ type pending struct {
 type reply struct {
 	segments []segment
 	bytes    int64
+	memory   int64 // bytes that are no payload
 	throttle time.Duration
 	err      error // close after it
 }
@@ -186,7 +187,7 @@ func (p *pending) encode(resp Response) (r reply, err error) {
 		putBuffer(buf)
 		return reply{}, nil
 	}
-	r = reply{segments: []segment{{buf: buf}}, bytes: int64(len(buf.b))}
+	r = reply{segments: []segment{{buf: buf}}, bytes: int64(len(buf.b)), memory: int64(len(buf.b))}
 	return r, r.setLength(buf.b)
 }
 
@@ -195,13 +196,14 @@ func (p *pending) encodeParts(buf *buffer, parts []Part) (reply, error) {
 	buf.b = appendReplyHeader(buf.b, p.route, p.Version, p.CorrelationID)
 	first := buf
 	r := reply{segments: []segment{{buf: buf}}, bytes: int64(len(buf.b))}
+	payloads := int64(0)
 	for _, part := range parts {
 		switch n := len(part.Bytes); {
 		case part.Bytes == nil && part.Payload == nil:
 		case part.Bytes == nil:
 			n := part.Payload.Len()
 			r.segments = append(r.segments, segment{payload: part.Payload, length: n})
-			r.bytes += int64(n)
+			r.bytes, payloads = r.bytes+int64(n), payloads+int64(n)
 			buf = nil
 		case n > copyBelow:
 			r.segments = append(r.segments, segment{bytes: part.Bytes})
@@ -216,6 +218,7 @@ func (p *pending) encodeParts(buf *buffer, parts []Part) (reply, error) {
 			r.bytes += int64(n)
 		}
 	}
+	r.memory = r.bytes - payloads
 	return r, r.setLength(first.b)
 }
 

@@ -8,6 +8,9 @@ import (
 const (
 	minSweep = 10 * time.Millisecond
 	maxSweep = time.Second
+	// crowdedStall is how long a client may take no byte while the replies that wait for their clients take more memory
+	// than requests may, and its own share is large.
+	crowdedStall = 2 * time.Second
 )
 
 // watch is what the sweep remembers of a connection between its rounds, in Server.clock time.
@@ -32,9 +35,11 @@ func (s *Server) sweep() {
 			return
 		case <-t.C:
 		}
-		now, pressed := s.clock(), s.queued.pressed()
-		for _, c := range s.connections() {
-			if limit, err := c.overdue(now, pressed); err != nil {
+		now, pressed, conns := s.clock(), s.queued.pressed(), s.connections()
+		held := unsentMemory(conns)
+		for _, c := range conns {
+			if limit, err := c.overdue(now, pressed, held > s.limits.QueuedBytes); err != nil {
+				held -= unsentMemory([]*Conn{c})
 				s.observer.Rejected(limit)
 				c.close(&goneError{err})
 			}
@@ -42,10 +47,22 @@ func (s *Server) sweep() {
 	}
 }
 
-// overdue says which limit of time the connection has passed. pressed means that others wait for memory.
-func (c *Conn) overdue(now int64, pressed bool) (limit string, err error) {
+// unsentMemory is what all replies hold that wait for their clients.
+func unsentMemory(conns []*Conn) (n int64) {
+	for _, c := range conns {
+		c.mu.Lock()
+		n += c.unsent.memory
+		c.mu.Unlock()
+	}
+	return n
+}
+
+// overdue says which limit of time the connection has passed. pressed means that others wait for memory of requests,
+// crowded that replies take more than there is for them.
+func (c *Conn) overdue(now int64, pressed, crowded bool) (limit string, err error) {
 	c.mu.Lock()
 	busy, writing := c.queue.len() > 0 || c.unsent.replies > 0, c.writing
+	crowded = crowded && c.unsent.memory > maxUnsentBytes
 	c.mu.Unlock()
 	w := &c.watch
 	received := c.in.progress.Load()
@@ -60,12 +77,16 @@ func (c *Conn) overdue(now int64, pressed bool) (limit string, err error) {
 			return LimitIdle, fmt.Errorf("idle for %v", time.Duration(now-c.lastActive.Load()).Round(time.Millisecond))
 		}
 	}
+	taking := stall
+	if crowded {
+		taking = min(taking, int64(crowdedStall))
+	}
 	if !writing {
 		w.writeSince = now
 	} else if written := c.written(); written != w.written {
 		w.written, w.writeSince = written, now
-	} else if now-w.writeSince > stall {
-		return LimitStalledWrite, fmt.Errorf("the client took no byte of its replies for %v", time.Duration(stall))
+	} else if now-w.writeSince > taking {
+		return LimitStalledWrite, fmt.Errorf("the client took no byte of its replies for %v", time.Duration(taking))
 	}
 	// A slow upload is welcome until others wait for the memory that it holds.
 	if !c.in.uploading.Load() || !pressed {

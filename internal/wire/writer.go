@@ -17,6 +17,7 @@ type outgoing struct {
 type outgoingSize struct {
 	replies int
 	bytes   int64
+	memory  int64 // bytes that are no payload
 }
 
 // collectLocked moves the replies that are ready, up to the first that is not, from queue to out.
@@ -35,6 +36,8 @@ func (c *Conn) collectLocked() {
 		c.out.size.bytes += p.reply.bytes
 		c.unsent.replies++
 		c.unsent.bytes += p.reply.bytes
+		c.out.size.memory += p.reply.memory
+		c.unsent.memory += p.reply.memory
 		if p.reply.throttle > 0 {
 			c.muted = time.Now().Add(p.reply.throttle)
 		}
@@ -98,6 +101,7 @@ func (c *Conn) write() {
 		c.mu.Lock()
 		c.unsent.replies -= taken.size.replies
 		c.unsent.bytes -= taken.size.bytes
+		c.unsent.memory -= taken.size.memory
 		c.spare = outgoing{segments: taken.segments[:0], requests: taken.requests[:0]}
 		c.turn.Broadcast()
 		c.mu.Unlock()

@@ -92,6 +92,11 @@ func (c *churn) run(many int) {
 		c.simpleGroup, c.classicGroup, c.deadMember, c.pendingMember, c.consumerGroup, c.askedGroup,
 		c.committedTxn, c.abandonedTxn, c.unusedTxn, c.producer,
 	}
+	for i := range max(many/10, 1) {
+		if err := c.client(ctx, fmt.Sprintf("%s-%d-%x", c.round, i, rand.Uint64())); err != nil {
+			c.t.Fatal(err)
+		}
+	}
 	const workers = 8
 	var wg sync.WaitGroup
 	for w := range workers {
@@ -106,11 +111,6 @@ func (c *churn) run(many int) {
 		})
 	}
 	wg.Wait()
-	for i := range max(many/10, 1) {
-		if err := c.client(ctx, fmt.Sprintf("%s-%d-%x", c.round, i, rand.Uint64())); err != nil {
-			c.t.Fatal(err)
-		}
-	}
 }
 
 // asked sends a request; code reads the answer's error.
