@@ -275,7 +275,7 @@ func TestLosslessFailoverKeepsProducers(t *testing.T) {
 		failover string
 		forget   int
 		fenced   bool
-	}{{"lossy", 0, true}, {"lossless", 0, false}, {"lossless", 3, true}} {
+	}{{"lossy", 0, true}, {"lossless", 0, false}, {"lossless", 1000, true}} {
 		t.Run(fmt.Sprint(c.failover, " ", c.forget), func(t *testing.T) {
 			t.Parallel()
 			store, disk := metatest.NewMemory(), memDirectory(t)
@@ -290,7 +290,7 @@ func TestLosslessFailoverKeepsProducers(t *testing.T) {
 			batch := batchOf{times: []int64{1}, producer: init.ProducerID, epoch: init.ProducerEpoch}
 			wantCode(t, "open", b.produceTxn(8, "tx", batch), nil)
 			b.stopRun()
-			store.Fork(c.forget)
+			store.Fork(min(c.forget, store.Commits()-1))
 
 			if b, err = startRun(t, disk, store, segstore.Strict, set); err != nil {
 				t.Fatal(err)
@@ -395,14 +395,13 @@ func TestForkHiddenBySomebodyElsesWrite(t *testing.T) {
 		return err == nil
 	})
 	found := map[string]int64{"g": -1, other: -1}
-	looks := 0
-	b.until("both offsets are there, or the broker has renewed often", func() bool {
+	patience := time.Now().Add(5 * time.Second)
+	b.until("both offsets are there, or the broker had time enough", func() bool {
 		rows, err := store.LoadShards(t.Context(), 1, []meta.Shard{own()})
 		for _, o := range rows[shard.Shard].Offsets {
 			found[o.Group] = o.Offset
 		}
-		looks++
-		return err == nil && (found["g"] == 7 || looks > 20)
+		return err == nil && found["g"] == 7 || time.Now().After(patience)
 	})
 	if found["g"] != 7 || found[other] != 1 {
 		t.Errorf("offset 7 was acknowledged, the database has %d; somebody else's is %d, want 1", found["g"], found[other])
