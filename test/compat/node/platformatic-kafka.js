@@ -1,6 +1,7 @@
 // The scenarios with @platformatic/kafka.
 
 import { Admin, Consumer, Producer, UserError, findErrorBy } from '@platformatic/kafka'
+import { consumerProtocol, transactions } from './platformatic-further.js'
 import { END, Inbox, START, run } from './suite.js'
 
 const base = { clientId: 'compat', bootstrapBrokers: [process.env.BOOTSTRAP], retries: 3, retryDelay: 100 }
@@ -98,5 +99,10 @@ run({
     } finally {
       await reader.close()
     }
+  },
+
+  further: {
+    transactions: (client, topic) => transactions(base, client, topic),
+    'consumer-protocol': (client, topic) => consumerProtocol(base, client, topic)
   }
 })

@@ -62,7 +62,7 @@ function consecutive (sent, start = 0) {
   }
 }
 
-async function until (what, holds) {
+export async function until (what, holds) {
   const end = Date.now() + 20_000
   while (!holds()) {
     check(Date.now() < end, 'timed out:', what())
