@@ -103,21 +103,18 @@ func (t *txn) judgeEnd(r *EndTxnRequest, open bool) verdict {
 	row := &t.row
 	outcome := outcomeOf(r.Commit)
 	bump := r.Version >= 5
-	if !t.exists() || r.ProducerID != row.ProducerID {
+	switch {
+	case bump && t.repeats(r) && row.Outcome == outcome:
+		return verdict{}
+	case bump && t.repeats(r):
+		return verdict{err: ErrTxnState}
+	case !t.exists() || r.ProducerID != row.ProducerID:
 		return verdict{err: ErrProducerMapping}
 	}
 	if seededbug.On(seededbug.AcceptStaleEndTxn) {
 		r.Epoch = max(r.Epoch, row.Epoch)
 	}
 	if r.Epoch != row.Epoch {
-		again := bump && r.Epoch == row.LastEpoch && r.Epoch == row.DecidedEpoch && r.Epoch == row.Epoch-1 &&
-			row.DecidedProducerID == row.ProducerID && row.Outcome != meta.OutcomeNone
-		switch {
-		case again && row.Outcome == outcome:
-			return verdict{}
-		case again:
-			return verdict{err: ErrTxnState}
-		}
 		return verdict{err: fenced}
 	}
 	if err := t.hear(roleTxn, r.Connection, !bump); err != nil {
@@ -141,6 +138,19 @@ func (t *txn) judgeEnd(r *EndTxnRequest, open bool) verdict {
 	return verdict{err: ErrTxnState}
 }
 
+// repeats says that the request is that of the last decision once more, whose answer was lost: its ids are those before the
+// ones that the answer carried, which are the next epoch, or another producer id where there was none.
+func (t *txn) repeats(r *EndTxnRequest) bool {
+	row := &t.row
+	if row.Outcome == meta.OutcomeNone || r.ProducerID != row.DecidedProducerID || r.Epoch != row.DecidedEpoch || r.Epoch != row.LastEpoch {
+		return false
+	}
+	if row.ProducerID == row.DecidedProducerID {
+		return row.Epoch == r.Epoch+1
+	}
+	return r.Epoch == lastEpoch && row.Epoch == 0
+}
+
 // judgeInit is InitProducerId. by is whose decision it is.
 func (t *txn) judgeInit(r *InitTxnRequest, open bool) (v verdict, by decider) {
 	if r.ProducerID < 0 || !t.exists() {
@@ -150,7 +160,7 @@ func (t *txn) judgeInit(r *InitTxnRequest, open bool) (v verdict, by decider) {
 	case r.ProducerID != t.row.ProducerID:
 	case r.Epoch == t.row.Epoch:
 		return verdict{decide: true}, byRecover
-	case r.Epoch == t.row.LastEpoch && !open:
+	case r.Epoch == t.row.LastEpoch && t.row.Epoch == r.Epoch+1 && !open:
 		return verdict{}, byRecover
 	}
 	return verdict{err: fencedCode(r.Version >= 4)}, byRecover
@@ -231,6 +241,9 @@ func (t *txn) decision(by decider, commit bool, list []meta.TransactionPartition
 	case row.Epoch >= lastEpoch:
 		row.MarkerEpoch = row.Epoch + 1
 		row.ProducerID, row.Epoch, row.LastEpoch = newID, 0, -1
+		if by == byEndBump {
+			row.LastEpoch = t.row.Epoch // of the old id, see repeats
+		}
 		return row
 	}
 	row.LastEpoch = row.Epoch

@@ -248,20 +248,8 @@ func TestCommitsPerTransaction(t *testing.T) {
 // TestEpochsRunOut: at the last epoch a decision gives out another producer id; the markers fence the old one.
 func TestEpochsRunOut(t *testing.T) {
 	txnBubble(t, func(t *testing.T, s *shell, logs *fakeLogs, p *producer) {
-		s.kill()
-		shards, rows := s.take()
-		n := meta.ShardOf("id")
-		row := rows[n].Transactions[0]
-		row.Epoch, row.Known = lastEpoch-1, row.Version
-		row.Version++
-		c := meta.ShardChange{Shard: n, Term: shards[n].Term, Seq: shards[n].Seq, Transactions: []meta.TransactionRow{row}}
-		if err := s.mem.CommitShards(t.Context(), 1, []meta.ShardChange{c}); err != nil {
-			t.Fatal(err)
-		}
-		s.start(p.w.options())
-		p.w.recover(false)
+		p.atEpoch(lastEpoch - 1)
 		old := p.who.ProducerID
-		p.who.Epoch = lastEpoch - 1
 		for i, want := range []int16{lastEpoch, 0, 1} {
 			what := fmt.Sprint("transaction ", i)
 			if err := p.write(partAt(1), what); err != nil {
@@ -277,8 +265,72 @@ func TestEpochsRunOut(t *testing.T) {
 				t.Fatalf("%s: %q", what, how)
 			}
 		}
+		repeat := endOf(s, &producer{w: p.w, name: "id", who: TxnID{ID: p.who.ID, ProducerID: old, Epoch: lastEpoch}}, true)
+		if r := <-repeat; !errors.Is(r.Err, ErrProducerMapping) {
+			t.Fatalf("a repeated EndTxn of the old producer id, after the next transaction: %+v", r)
+		}
 		if err := logs.write(partAt(1), old, lastEpoch, "late"); !errors.Is(err, ErrProducerEpoch) {
 			t.Fatalf("the old producer id still writes: %v", err)
 		}
 	})
+}
+
+// TestLostAnswerAtTheLastEpoch: the client of the last epoch that repeats its EndTxn hears of the new producer id, also from
+// a broker that was restarted meanwhile. One that was fenced by InitProducerId does not.
+func TestLostAnswerAtTheLastEpoch(t *testing.T) {
+	for _, fencedBy := range []string{"", "InitProducerId"} {
+		txnBubble(t, func(t *testing.T, s *shell, _ *fakeLogs, p *producer) {
+			p.atEpoch(lastEpoch)
+			old := p.who
+			if err := p.write(partAt(1), "x"); err != nil {
+				t.Fatal(err)
+			}
+			if fencedBy != "" {
+				if err := p.init(2 * time.Second); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := p.end("x", false); err != nil {
+				t.Fatal(err)
+			}
+			given := p.who
+			for _, when := range []string{"at once", "after a restart"} {
+				p.who = old
+				same, other := <-endOf(s, p, false), <-endOf(s, p, true)
+				switch {
+				case fencedBy != "" && (!errors.Is(same.Err, ErrProducerMapping) || !errors.Is(other.Err, ErrProducerMapping)):
+					t.Errorf("%s, fenced by %s: %+v, %+v", when, fencedBy, same, other)
+				case fencedBy == "" && (same.Err != nil || same.ProducerID != given.ProducerID || same.Epoch != 0 || !errors.Is(other.Err, ErrTxnState)):
+					t.Errorf("%s: %+v, want producer %d epoch 0; the other outcome %+v", when, same, given.ProducerID, other)
+				}
+				s.kill()
+				s.start(p.w.options())
+				p.w.recover(false)
+			}
+			p.who = given
+			if err := p.write(partAt(1), "y"); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.end("y", true); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// atEpoch restarts the broker with the producer's row at an epoch.
+func (p *producer) atEpoch(epoch int16) {
+	t, s := p.w.t, p.w.s
+	s.kill()
+	shards, rows := s.take()
+	n := meta.ShardOf("id")
+	row := rows[n].Transactions[0]
+	row.Epoch, row.Known = epoch, row.Version
+	row.Version++
+	c := meta.ShardChange{Shard: n, Term: shards[n].Term, Seq: shards[n].Seq, Transactions: []meta.TransactionRow{row}}
+	if err := s.mem.CommitShards(t.Context(), 1, []meta.ShardChange{c}); err != nil {
+		t.Fatal(err)
+	}
+	s.start(p.w.options())
+	p.w.recover(false)
+	p.who.Epoch = epoch
 }

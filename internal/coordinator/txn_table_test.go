@@ -110,7 +110,7 @@ func TestDecisionEpochs(t *testing.T) {
 		{byRecover, 5, true, 7, 6, 5, 6, meta.OutcomeAbort, 7, 5},
 		{byRecover, 5, false, 7, 6, 5, 6, meta.OutcomeCommit, 7, 4},
 		{byEnd, lastEpoch, true, 7, lastEpoch, 4, lastEpoch, meta.OutcomeAbort, 7, lastEpoch},
-		{byEndBump, lastEpoch, true, 99, 0, -1, math.MaxInt16, meta.OutcomeAbort, 7, lastEpoch},
+		{byEndBump, lastEpoch, true, 99, 0, lastEpoch, math.MaxInt16, meta.OutcomeAbort, 7, lastEpoch},
 		{byBroker, lastEpoch, true, 99, 0, -1, math.MaxInt16, meta.OutcomeAbort, 7, lastEpoch},
 		{byInit, lastEpoch, false, 99, 0, -1, math.MaxInt16, meta.OutcomeCommit, 7, 4},
 		{byRecover, lastEpoch, true, 99, 0, -1, math.MaxInt16, meta.OutcomeAbort, 7, lastEpoch},
