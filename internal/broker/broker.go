@@ -120,7 +120,7 @@ func New(o Options) (*Broker, error) {
 		sessions:  newSessionCache(o.Config.Int("max.incremental.fetch.session.cache.slots")),
 	}
 	b.throttle.window = quotaWindow(o.Config.Int("quota.window.num"), o.Config.Int("quota.window.size.seconds"))
-	b.mutations.window = time.Duration(o.Config.Int("controller.quota.window.num")*o.Config.Int("controller.quota.window.size.seconds")) * time.Second
+	b.mutations.window = span(o.Config.Int("controller.quota.window.num"), o.Config.Int("controller.quota.window.size.seconds"))
 	b.connects.window = b.throttle.window
 	b.txns.broker = b
 	b.metrics = newMetrics(o.Registerer, b)

@@ -276,6 +276,9 @@ func setThrottle(r *wire.Request, resp *wire.Response, ms int32) {
 }
 
 // quotaWindow is how long a client may use more than its quota: Kafka's windows but the one that is being filled.
-func quotaWindow(windows, seconds int) time.Duration {
-	return time.Duration(max(windows-1, 1)*seconds) * time.Second
+func quotaWindow(windows, seconds int) time.Duration { return span(max(windows-1, 1), seconds) }
+
+// span is the length of some windows, maxDebt at most.
+func span(windows, seconds int) time.Duration {
+	return time.Duration(min(windows*seconds, int(maxDebt/time.Second))) * time.Second
 }

@@ -93,11 +93,7 @@ func TestDifferential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := readKnown("testdata/known.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := judge(golden, r.transcripts, rules, deviations, known)
+	v := judge(golden, r.transcripts, rules, deviations)
 	v.report(t, *onlyFlag == "")
 	compareOurs(t, scripts, v.deviating)
 	if *onlyFlag == "" {
@@ -142,13 +138,11 @@ type verdict struct {
 	rules      []*rule
 	deviating  transcripts
 	deviations reasons
-	known      reasons
-	knownCases []string
 	problems   []string
 }
 
-func judge(golden, ours transcripts, rules []*rule, deviations, known reasons) *verdict {
-	v := &verdict{rules: rules, deviating: transcripts{}, deviations: deviations, known: known}
+func judge(golden, ours transcripts, rules []*rule, deviations reasons) *verdict {
+	v := &verdict{rules: rules, deviating: transcripts{}, deviations: deviations}
 	for _, name := range slices.Sorted(maps.Keys(ours)) {
 		want, ok := golden[name]
 		if !ok {
@@ -164,9 +158,6 @@ func judge(golden, ours transcripts, rules []*rule, deviations, known reasons) *
 		} else if d := deviations.find(name); d != nil {
 			d.used = true
 			v.deviating[name] = ours[name]
-		} else if k := known.find(name); k != nil {
-			k.used = true
-			v.knownCases = append(v.knownCases, name)
 		} else {
 			v.problems = append(v.problems, fmt.Sprintf("%s: %s", name, difference(want, ours[name])))
 		}
@@ -182,16 +173,11 @@ func judge(golden, ours transcripts, rules []*rule, deviations, known reasons) *
 // report lists the reasons with their cases, and fails for what has none; complete is whether all scripts ran.
 func (v *verdict) report(t *testing.T, complete bool) {
 	t.Helper()
-	for _, list := range []struct {
-		kind string
-		r    reasons
-	}{{"deviation", v.deviations}, {"known difference", v.known}} {
-		for _, r := range list.r {
-			if r.used {
-				t.Logf("%s %s: %s", list.kind, r.pattern, r.why)
-			} else if complete {
-				t.Errorf("%s %s: no case needs it any more: %s", list.kind, r.pattern, r.why)
-			}
+	for _, r := range v.deviations {
+		if r.used {
+			t.Logf("deviation %s: %s", r.pattern, r.why)
+		} else if complete {
+			t.Errorf("deviation %s: no case needs it any more: %s", r.pattern, r.why)
 		}
 	}
 	for _, r := range v.rules {
@@ -204,8 +190,8 @@ func (v *verdict) report(t *testing.T, complete bool) {
 	for _, p := range v.problems {
 		t.Errorf("%s", p)
 	}
-	t.Logf("%d cases: %d same, %d the same but for a rule, %d deviations, %d known differences, %d unexplained", v.same+v.ruled+len(v.deviating)+len(v.knownCases)+len(v.problems),
-		v.same, v.ruled, len(v.deviating), len(v.knownCases), len(v.problems))
+	t.Logf("%d cases: %d same, %d the same but for a rule, %d deviations, %d unexplained", v.same+v.ruled+len(v.deviating)+len(v.problems),
+		v.same, v.ruled, len(v.deviating), len(v.problems))
 }
 
 func startOurs(t *testing.T) string {
@@ -270,7 +256,7 @@ func TestTenth(t *testing.T) {
 	if err := r.all(t.Context(), scripts); err != nil {
 		t.Fatal(err)
 	}
-	v := judge(belongs(golden, scripts), r.transcripts, nil, nil, nil)
+	v := judge(belongs(golden, scripts), r.transcripts, nil, nil)
 	for _, p := range v.problems {
 		t.Errorf("%s", strings.Replace(p, "ours:", "now: ", 1))
 	}

@@ -6,8 +6,8 @@
 //
 //	<!-- cases: script/case, script/other-case@* -->
 //
-// and then what we answer instead is held in testdata/ours (go test ./test/differential -ours writes it). testdata/known.txt
-// lists differences that are neither explained nor repaired yet. A name in either that no case needs fails.
+// and then what we answer instead is held in testdata/ours (go test ./test/differential -ours writes it). A name that no case
+// needs fails.
 //
 // # Scripts
 //
@@ -39,8 +39,8 @@
 //
 // Only fields that exist in the version are printed. Topic ids, member ids, producer ids, session ids, the cluster id, the
 // broker's port, log directories, disk sizes and the present time become names in the order in which they appear, and leader
-// epochs are counted from that of a new topic, E (0 in Kafka, 1 here); texts of errors and of documentation are only null,
-// empty or present. A request with a max wait of 300 ms or more tells whether it was over. The members of a classic group
-// and the partitions of a Produce answer, which Kafka lists in the order of hashes of random ids, are sorted. Nothing else
-// is changed. The last line of a case says which connections still answer.
+// epochs are counted from that of a new topic, E (0 in Kafka, 1 here); throttle times above 0 are some; texts of errors and of
+// documentation are only null, empty or present. A request with a max wait of 300 ms or more tells whether it was over. The
+// members of a classic group and the partitions of a Produce answer, which Kafka lists in the order of hashes of random ids,
+// are sorted. Nothing else is changed. The last line of a case says which connections still answer.
 package differential

@@ -139,17 +139,6 @@ func readDeviations(path string) (r reasons, err error) {
 	})
 }
 
-// readKnown takes the lines "case: what differs".
-func readKnown(path string) (r reasons, err error) {
-	return readReasons(path, func(line string) (patterns []string, why string) {
-		name, why, ok := strings.Cut(line, ": ")
-		if !ok || strings.HasPrefix(line, "#") {
-			return nil, ""
-		}
-		return []string{name}, why
-	})
-}
-
 // rule is a difference that may be in any case: where Kafka's line has from, ours has to.
 type rule struct {
 	from, to, why string

@@ -189,6 +189,8 @@ func (r *renderer) scalar(name string, f reflect.Value, nullable bool) string {
 			return "other-port"
 		case r.leaderEpochs(name) && n >= r.epoch:
 			return r.leaderEpoch(n)
+		case name == "ThrottleMillis" && n > 0:
+			return "some"
 		case name == "SessionID" && n != 0:
 			return r.name("session", fmt.Sprint(n))
 		}
