@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"testing"
+	"time"
 
 	"github.com/pgbroker/pgbroker/internal/meta"
 )
@@ -44,4 +45,26 @@ func TestDecisionOfSomebodyElse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDecisionOfSomebodyElseIsFinished: when the client that should hear of it is gone, the timeout meets the decision and
+// writes its markers, with its outcome and not as an abort.
+func TestDecisionOfSomebodyElseIsFinished(t *testing.T) {
+	txnBubble(t, func(t *testing.T, s *shell, logs *fakeLogs, p *producer) {
+		if err := p.write(partAt(1), "x"); err != nil {
+			t.Fatal(err)
+		}
+		row := s.stored(p.name).Transactions[0]
+		row.Outcome, row.DecidedProducerID, row.DecidedEpoch, row.DecidedBy = meta.OutcomeCommit, p.who.ProducerID, p.who.Epoch, "sql"
+		row.Epoch, row.LastEpoch, row.MarkerEpoch = p.who.Epoch+1, p.who.Epoch, p.who.Epoch+1
+		row.Partitions, row.Version = logs.Open(p.who.ProducerID), row.Version+1<<32
+		s.mem.Decide(row)
+		time.Sleep(row.Timeout + 3*reapEvery)
+		if how := logs.outcomes()["x"][partAt(1)]; how != "c" {
+			t.Errorf("the record ended %q, want %q", how, "c")
+		}
+		if stored := s.stored(p.name).Transactions[0]; stored.DecidedBy != "sql" || stored.Outcome != meta.OutcomeCommit {
+			t.Errorf("stored %+v", stored)
+		}
+	})
 }
