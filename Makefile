@@ -95,7 +95,7 @@ bench-pgbench: build ## what a broker costs the Postgres beside it, against a pr
 bench-report: ## tables of an earlier run, and docs/performance.md from it (RESULTS=bench/results/...)
 	$(BENCH) report -results $(RESULTS) -doc "$(DOC)"
 
-chaos: build ## clients under kills, pauses and cuts, their histories judged (DURATION=10m, SEED=...)
+chaos: build ## clients under kills, pauses, cuts and failovers, their histories judged (DURATION=10m, SEED=...)
 	PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) PGBROKER_CHAOS_DURATION=$(DURATION) PGBROKER_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v ./test/chaos -run TestChaos
 
 FUZZTIME ?= 10s
