@@ -135,4 +135,17 @@ var reconcileCases = []suiteCase{
 		}
 		equal(s, "topics", len(s.catalog(o).Topics), 1)
 	}},
+	{"a start that may not trust the epochs of producers puts them at the last one", func(s *suite) {
+		o, shards := s.taken()
+		c := change(shards[9])
+		c.Transactions = []meta.TransactionRow{freshTransaction}
+		s.ok(s.store.CommitShards(s.ctx, 1, []meta.ShardChange{c}))
+		for _, want := range []struct {
+			intact bool
+			epoch  int16
+		}{{true, freshTransaction.Epoch}, {false, meta.LastProducerEpoch}} {
+			s.reconcile(registration(1), meta.Known{Incarnation: o.Incarnation, Intact: want.intact})
+			equal(s, "epoch", s.load(shards[9])[9].Transactions[0].Epoch, want.epoch)
+		}
+	}},
 }
