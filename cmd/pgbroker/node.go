@@ -273,7 +273,7 @@ func newStore(ctx context.Context, cfg *config.Config, log *slog.Logger, reg pro
 		return nil, usagef("postgres.url is not set; give it as --set postgres.url=postgres://user@host/database or PGBROKER_POSTGRES_URL (\"pgbroker dev\" brings a Postgres of its own)")
 	}
 	store, err := meta.Open(ctx, meta.Options{
-		URL: address, Pooler: cfg.Bool("postgres.pooler"), ApplicationName: "pgbroker", Log: log, Registerer: reg,
+		URL: address, Pooler: cfg.Bool("postgres.pooler"), Lossless: cfg.String("postgres.failover") == "lossless", ApplicationName: "pgbroker", Log: log, Registerer: reg,
 	})
 	if err != nil {
 		return nil, &exitError{exitUsage, fmt.Errorf("postgres.url: %w", err)}

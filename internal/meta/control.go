@@ -72,7 +72,25 @@ func (p *Postgres) Bootstrap(ctx context.Context) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, fmt.Errorf("bootstrap: %w", err)
 	}
+	p.doubtLossless(ctx)
 	return c, nil
+}
+
+const sqlAsynchronous = `/* asynchronous */ SELECT current_setting('synchronous_standby_names') = '' AND EXISTS (SELECT FROM pg_stat_replication)`
+
+// doubtLossless warns of standbys that commits do not wait for. Standbys that share the server's storage are not seen here,
+// and need not be waited for.
+func (p *Postgres) doubtLossless(ctx context.Context) {
+	if !p.opts.Lossless {
+		return
+	}
+	var asynchronous bool
+	err := p.withConn(ctx, p.control, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return p.classify(conn, conn.QueryRow(ctx, sqlAsynchronous).Scan(&asynchronous))
+	})
+	if err == nil && asynchronous {
+		p.log.Warn("postgres.failover is lossless, but commits do not wait for the standbys of this server (synchronous_standby_names is empty): one that is promoted may lack the last ones")
+	}
 }
 
 // sqlServerMark: the WAL file name shows a new timeline at once after a promotion and needs no privilege.

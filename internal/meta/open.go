@@ -35,8 +35,10 @@ type Options struct {
 	LockTimeout      time.Duration // 5 s
 	StatementTimeout time.Duration // 10 s; bounds each attempt of a method, too
 	MigrateWait      time.Duration // for another process that migrates, 1 min
-	Log              *slog.Logger  // slog.Default()
-	Registerer       prometheus.Registerer
+	// Lossless: nothing is forgotten by a failover, the user says. Bootstrap warns where the server makes that a hope.
+	Lossless   bool
+	Log        *slog.Logger // slog.Default()
+	Registerer prometheus.Registerer
 }
 
 // Postgres implements Store. Its methods may be called from many goroutines.
