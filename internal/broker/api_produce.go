@@ -37,13 +37,19 @@ const (
 	codecZstd         = 4
 )
 
-// produceCall is one Produce request between its appends and its answer.
+// produceCall is one Produce request between its appends and its answer. Most requests have one batch: what its answer and
+// its wait need is a part of the call, so that they cost no allocation of their own.
 type produceCall struct {
 	broker  *Broker
 	request *kmsg.ProduceRequest
-	resp    *kmsg.ProduceResponse
+	resp    kmsg.ProduceResponse
 	done    wire.Done
-	waits   []produceWait
+	waits   []produceWait // as many as it has room for from the start: a waiter may not move
+	room    struct {
+		topics     [1]kmsg.ProduceResponseTopic
+		partitions [1]kmsg.ProduceResponseTopicPartition
+		waits      [1]produceWait
+	}
 	pending atomic.Int32
 	ended   atomic.Bool
 	timer   atomic.Pointer[time.Timer]
@@ -59,22 +65,31 @@ type produceWait struct {
 	lead      *leadership
 	out       *kmsg.ProduceResponseTopicPartition
 	target    int64
-	cancel    func()
+	waiter    segstore.Waiter
 }
 
 func (b *Broker) handleProduce(ctx context.Context, r *wire.Request, done wire.Done) {
 	req := r.Body.(*kmsg.ProduceRequest)
-	c := &produceCall{broker: b, request: req, done: done, resp: req.ResponseKind().(*kmsg.ProduceResponse)}
+	c := &produceCall{broker: b, request: req, done: done}
+	c.resp.Version = req.Version
+	c.resp.Default()
 	if req.TransactionID != nil {
 		c.beginTxn(ctx)
 	}
 	cat := b.catalog.Load()
-	c.resp.Topics = make([]kmsg.ProduceResponseTopic, len(req.Topics))
+	topics := len(req.Topics)
+	batches := 0
+	for i := range req.Topics {
+		batches += len(req.Topics[i].Partitions)
+	}
+	c.resp.Topics = sized(c.room.topics[:], topics)
+	c.waits = sized(c.room.waits[:], batches)[:0]
+	rows := sized(c.room.partitions[:], batches)
 	for i := range req.Topics {
 		rt, out := &req.Topics[i], &c.resp.Topics[i]
 		out.Default()
 		out.Topic, out.TopicID = rt.Topic, rt.TopicID
-		out.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(rt.Partitions))
+		out.Partitions, rows = rows[:len(rt.Partitions):len(rt.Partitions)], rows[len(rt.Partitions):]
 		t, err := findTopic(cat, req.Version >= 13, rt.Topic, rt.TopicID)
 		if req.Version < 13 && isInternalTopic(rt.Topic) {
 			err = fmt.Errorf("%w: clients cannot write to %s", errInvalidTopic, rt.Topic)
@@ -94,6 +109,14 @@ func (b *Broker) handleProduce(ctx context.Context, r *wire.Request, done wire.D
 		return
 	}
 	c.await(c.timeout())
+}
+
+// sized is a slice of n elements in the room given, if that is enough.
+func sized[T any](room []T, n int) []T {
+	if n <= len(room) {
+		return room[:n]
+	}
+	return make([]T, n)
 }
 
 func (c *produceCall) timeout() time.Duration {
@@ -259,13 +282,17 @@ func (c *produceCall) answerNothing() {
 // await answers when every batch is below the high watermark, or at the deadline.
 func (c *produceCall) await(timeout time.Duration) {
 	c.pending.Store(1)
+	var arrived func() // made once, and only where something waits
 	for i := range c.waits {
 		w := &c.waits[i]
 		if w.lead.log.Offsets().High >= w.target {
 			continue
 		}
+		if arrived == nil {
+			arrived = c.arrived
+		}
 		c.pending.Add(1)
-		w.cancel = w.lead.log.Watch(segstore.BoundHigh, w.target, c.arrived)
+		w.lead.log.WatchWith(&w.waiter, segstore.BoundHigh, w.target, arrived)
 	}
 	if c.pending.Add(-1) == 0 {
 		c.finish()
@@ -295,23 +322,28 @@ func (c *produceCall) finish() {
 	}
 	for i := range c.waits {
 		w := &c.waits[i]
-		if w.cancel != nil {
-			w.cancel()
-		}
+		w.waiter.Cancel()
 		if err := w.outcome(); err != nil {
 			w.out.LogStartOffset = -1
 			c.refuse(nil, err, 0, w.out)
 		}
 	}
-	c.broker.release(func(err error) {
-		if err != nil {
-			for i := range c.waits {
-				c.waits[i].out.LogStartOffset = -1
-				c.refuse(nil, err, 0, c.waits[i].out)
-			}
+	if c.broker.lease.MayAnswer() { // as release does, without a function for it
+		c.answer(nil)
+		return
+	}
+	c.broker.release(c.answer)
+}
+
+// answer sends the answer, in which err, if there is one, takes every acknowledgement back.
+func (c *produceCall) answer(err error) {
+	if err != nil {
+		for i := range c.waits {
+			c.waits[i].out.LogStartOffset = -1
+			c.refuse(nil, err, 0, c.waits[i].out)
 		}
-		c.done(wire.Response{Msg: c.resp}, nil)
-	})
+	}
+	c.done(wire.Response{Msg: &c.resp}, nil)
 }
 
 // outcome says whether the batch may be acknowledged.

@@ -9,7 +9,8 @@ type Waiter struct {
 	offset int64
 	wake   func()
 	kind   Bound
-	place  int // in its heap, -1 fired or cancelled
+	place  int     // in its heap, -1 fired or cancelled
+	next   *Waiter // of those that are to be woken
 }
 
 // waiters is a heap of one kind, the lowest offset first.
@@ -89,9 +90,18 @@ func (l *Log) boundLocked(kind Bound) int64 {
 
 // pending is what others have to be told once the caller holds no lock.
 type pending struct {
-	waiters []*Waiter
-	failed  error // the log failed for good
-	moved   bool  // End or Durable moved
+	first, last *Waiter // to be woken in this order, each linked to its next
+	failed      error   // the log failed for good
+	moved       bool    // End or Durable moved
+}
+
+func (p *pending) add(w *Waiter) {
+	if p.last == nil {
+		p.first = w
+	} else {
+		p.last.next = w
+	}
+	p.last = w
 }
 
 // noteLocked takes the waiters whose offset is reached (all of them once the
@@ -102,7 +112,7 @@ func (l *Log) noteLocked() {
 		h := &l.waiting[kind]
 		at := l.boundLocked(Bound(kind))
 		for len(*h) > 0 && (over || (*h)[0].offset <= at) {
-			l.pending.waiters = append(l.pending.waiters, heap.Pop(h).(*Waiter))
+			l.pending.add(heap.Pop(h).(*Waiter))
 		}
 	}
 }
@@ -120,8 +130,10 @@ func (l *Log) tell() {
 			o.Failed(l.topic, l.partition, p.failed)
 		}
 	}
-	for _, w := range p.waiters {
+	for w := p.first; w != nil; {
+		next := w.next // the waiter is its caller's again once it has been woken
 		w.wake()
+		w = next
 	}
 	if p.moved && progress != nil {
 		progress()

@@ -33,6 +33,8 @@ type Conn struct {
 	sent       atomic.Uint64 // bytes
 	watch      watch         // of the sweep
 	spare      outgoing      // of the writer: empty slices to use again
+	pieces     net.Buffers   // of the writer: what a write has of room
+	room       [][]byte      // of the writer: empty, to use again
 
 	mu   sync.Mutex
 	turn sync.Cond // of mu: something that the reader may wait for has changed

@@ -27,6 +27,7 @@ type pending struct {
 	taken bool // finish was called
 	ready bool // reply is complete
 	reply reply
+	first [1]segment // memory for the reply's first segment, mostly its only one
 }
 
 // reply is what goes out for one request: nothing, bytes, or bytes with payloads between them.
@@ -187,15 +188,22 @@ func (p *pending) encode(resp Response) (r reply, err error) {
 		putBuffer(buf)
 		return reply{}, nil
 	}
-	r = reply{segments: []segment{{buf: buf}}, bytes: int64(len(buf.b)), memory: int64(len(buf.b))}
+	r = p.begin(buf)
+	r.memory = r.bytes
 	return r, r.setLength(buf.b)
+}
+
+// begin is a reply that begins with buf.
+func (p *pending) begin(buf *buffer) reply {
+	p.first[0] = segment{buf: buf}
+	return reply{segments: p.first[:], bytes: int64(len(buf.b))}
 }
 
 // encodeParts strings a body of parts together.
 func (p *pending) encodeParts(buf *buffer, parts []Part) (reply, error) {
 	buf.b = appendReplyHeader(buf.b, p.route, p.Version, p.CorrelationID)
 	first := buf
-	r := reply{segments: []segment{{buf: buf}}, bytes: int64(len(buf.b))}
+	r := p.begin(buf)
 	payloads := int64(0)
 	for _, part := range parts {
 		switch n := len(part.Bytes); {

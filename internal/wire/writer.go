@@ -118,16 +118,17 @@ func (c *Conn) send(segments []segment) error {
 			segments[i].release()
 		}
 	}()
-	var pieces net.Buffers
+	pieces := &c.pieces
+	*pieces = c.room[:0]
 	for i := range segments {
 		s := &segments[i]
 		switch {
 		case s.payload == nil && s.buf != nil:
-			pieces = append(pieces, s.buf.b)
+			*pieces = append(*pieces, s.buf.b)
 		case s.payload == nil:
-			pieces = append(pieces, s.bytes)
+			*pieces = append(*pieces, s.bytes)
 		case s.memory() != nil:
-			pieces = append(pieces, s.memory())
+			*pieces = append(*pieces, s.memory())
 		case s.length <= copyBelow:
 			buf := getBuffer(s.length)
 			b, err := s.payload.AppendTo(buf.b)
@@ -139,9 +140,9 @@ func (c *Conn) send(segments []segment) error {
 			}
 			buf.b = b
 			s.buf = buf
-			pieces = append(pieces, b)
+			*pieces = append(*pieces, b)
 		default:
-			if err := c.writePieces(&pieces); err != nil {
+			if err := c.writePieces(pieces); err != nil {
 				return err
 			}
 			n, err := s.payload.WriteTo(c.sock)
@@ -154,7 +155,7 @@ func (c *Conn) send(segments []segment) error {
 			}
 		}
 	}
-	return c.writePieces(&pieces)
+	return c.writePieces(pieces)
 }
 
 // memory is where all bytes of a payload lie, or nil.
@@ -170,21 +171,28 @@ func (s *segment) memory() []byte {
 	return b
 }
 
+// keptPieces is for how many pieces a connection keeps memory between writes.
+const keptPieces = 64
+
 // writePieces sends with one writev where the system has it.
 func (c *Conn) writePieces(pieces *net.Buffers) error {
 	var n int64
 	var err error
-	switch len(*pieces) {
+	all := *pieces // WriteTo takes what it has written off the slice
+	switch len(all) {
 	case 0:
 		return nil
 	case 1:
 		var m int
-		m, err = c.sock.Write((*pieces)[0])
+		m, err = c.sock.Write(all[0])
 		n = int64(m)
 	default:
 		n, err = pieces.WriteTo(c.sock)
 	}
-	*pieces = nil
+	if clear(all); cap(all) > keptPieces {
+		all = nil
+	}
+	c.room, *pieces = all, all[:0]
 	c.sent.Add(uint64(n))
 	if err != nil {
 		return &goneError{fmt.Errorf("write reply: %w", err)}
