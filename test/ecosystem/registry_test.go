@@ -19,7 +19,7 @@ func registry(t *testing.T, b *harness.Broker, libs string) worker {
 	w := worker{url: "http://127.0.0.1:" + port}
 	w.program = jvm(t, libs+"/apicurio-registry-app-3.0.9-runner.jar", "io.quarkus.runner.GeneratedMain", []string{"QUARKUS_HTTP_HOST=127.0.0.1", "QUARKUS_HTTP_PORT=" + port,
 		"QUARKUS_MANAGEMENT_HOST=127.0.0.1", "QUARKUS_MANAGEMENT_PORT=" + strconv.Itoa(harness.FreePort(t)),
-		"APICURIO_STORAGE_KIND=kafkasql", "APICURIO_KAFKASQL_BOOTSTRAP_SERVERS=" + b.Bootstrap()})
+		"APICURIO_STORAGE_KIND=kafkasql", "APICURIO_KAFKASQL_CONSUMER_POLL_TIMEOUT=200", "APICURIO_KAFKASQL_BOOTSTRAP_SERVERS=" + b.Bootstrap()})
 	w.answers(t, "/apis/ccompat/v7/subjects")
 	return w
 }
