@@ -47,7 +47,7 @@ compat: build ## the foreign clients against this broker
 compat-postgres: build ## the metadata store and system tests on Postgres 14, 16, 17 and 18
 	PGBROKER_TEST_REQUIRE=all PGBROKER_POSTGRES_MAJORS="14 16 17 18" PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 40m -v ./test/ecosystem -run TestPostgresMajors
 
-ecosystem: build ## Kafka Streams, Spring, Parallel Consumer, verifiable tools under kills, franz-go's suites, pgbouncer, at length
+ecosystem: build ## Kafka Streams, Connect, MirrorMaker, a registry, agents, Spring, Parallel Consumer, verifiable tools under kills, franz-go's suites, pgbouncer, at length
 	PGBROKER_TEST_REQUIRE=all PGBROKER_ECOSYSTEM=long PGBROKER_TEST_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 60m -v ./test/ecosystem
 
 golden: ## record anew what a real Kafka answers to the scripts of test/differential
