@@ -219,7 +219,7 @@ func TestIncrementalAlterConfigsRefusesAndChangesNothing(t *testing.T) {
 	}
 	twice := alterRequest(kmsg.ConfigResourceTypeTopic, "a", configOp{opSet, "retention.ms", "1"})
 	twice.Resources = append(twice.Resources, twice.Resources[0])
-	if resp := ask[*kmsg.IncrementalAlterConfigsResponse](b, b.handleIncrementalAlterConfigs, 1, twice); len(resp.Resources) != 1 || resp.Resources[0].ErrorCode != code(kerr.InvalidRequest) {
+	if resp := ask[*kmsg.IncrementalAlterConfigsResponse](b, b.handleIncrementalAlterConfigs, 1, twice); len(resp.Resources) != 2 || resp.Resources[1].ErrorCode != code(kerr.InvalidRequest) {
 		t.Errorf("the same resource twice: %+v", resp.Resources)
 	}
 }

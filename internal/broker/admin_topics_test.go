@@ -267,7 +267,8 @@ func TestDeleteTopicsByIDAndItsMistakes(t *testing.T) {
 		{"neither", []kmsg.DeleteTopicsRequestTopic{{}}, []int16{invalid}},
 		{"both", []kmsg.DeleteTopicsRequestTopic{{Topic: &name, TopicID: a.id}}, []int16{invalid}},
 		{"name twice", []kmsg.DeleteTopicsRequestTopic{{Topic: &name}, {Topic: &name}}, []int16{invalid}},
-		{"by name and by id", []kmsg.DeleteTopicsRequestTopic{{Topic: &name}, {TopicID: a.id}}, []int16{invalid, invalid}},
+		{"by name and by id", []kmsg.DeleteTopicsRequestTopic{{Topic: &name}, {TopicID: a.id}}, []int16{invalid}},
+		{"by id twice and by name", []kmsg.DeleteTopicsRequestTopic{{TopicID: a.id}, {Topic: &name}, {TopicID: a.id}}, []int16{invalid, invalid}},
 	} {
 		req := kmsg.NewPtrDeleteTopicsRequest()
 		req.Topics = c.asked
