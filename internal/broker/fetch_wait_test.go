@@ -167,7 +167,7 @@ func TestLongPollEnds(t *testing.T) {
 	b.create("b", 1, nil)
 	poll := b.longPoll(15*time.Second, 1, fetchFrom{"a", 0, 0})
 	began := time.Now()
-	b.deleteTopics(t.Context(), []deletion{{name: new("a")}})
+	b.deleteTopics(t.Context(), []deletion{{name: new("a")}}, nil)
 	// By then the topic is unknown, which does not end a wait, or its log is closed, which does.
 	b.releaseParked()
 	code := poll().Topics[0].Partitions[0].ErrorCode

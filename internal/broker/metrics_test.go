@@ -102,7 +102,7 @@ func TestMetricsTotalsSurviveDeletion(t *testing.T) {
 	b.create("a", 1, nil)
 	a, _ := b.catalog.Load().topicByName("a")
 	a.counters.bytesIn.Add(70)
-	b.deleteTopics(t.Context(), []deletion{{name: &a.name}})
+	b.deleteTopics(t.Context(), []deletion{{name: &a.name}}, nil)
 	b.create("a", 1, nil)
 	again, _ := b.catalog.Load().topicByName("a")
 	again.counters.bytesIn.Add(2)

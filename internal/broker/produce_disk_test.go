@@ -255,7 +255,7 @@ func TestTopicDeletedWhileProduceWaits(t *testing.T) {
 	deleted := make(chan struct{})
 	go func() {
 		defer close(deleted)
-		b.deleteTopics(t.Context(), []deletion{{name: new("a")}})
+		b.deleteTopics(t.Context(), []deletion{{name: new("a")}}, nil)
 	}()
 	eventually(t, "the deletion to reach Postgres", func() bool { return b.store.Calls()["DeleteTopics"] > 0 })
 	release() // the log's directory cannot be moved away during a flush

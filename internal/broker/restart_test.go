@@ -69,7 +69,7 @@ func TestRestartKeepsAStrayDirectory(t *testing.T) {
 	b.create("a", 1, nil)
 	b.create("b", 1, nil)
 	disk := b.disk.CrashCopy(rand.New(rand.NewPCG(7, 7)))
-	b.deleteTopics(t.Context(), []deletion{{name: new("a")}}) // on the old disk and in the store, not on this one
+	b.deleteTopics(t.Context(), []deletion{{name: new("a")}}, nil) // on the old disk and in the store, not on this one
 	b = startTestBroker(t, disk, b.store)
 	b.leader("b", 0)
 	entries, err := disk.ReadDir("/log")
