@@ -44,7 +44,7 @@ func (b *Broker) apis() []wire.API {
 		api(kmsg.DescribeACLs, 1, 3, b.handleDescribeACLs),
 		api(kmsg.CreateACLs, 1, 3, b.handleCreateACLs),
 		api(kmsg.DeleteACLs, 1, 3, b.handleDeleteACLs),
-		api(kmsg.DescribeConfigs, 1, 4, b.handleDescribeConfigs),
+		api(kmsg.DescribeConfigs, 1, 4, few(b.handleDescribeConfigs)),
 		api(kmsg.AlterConfigs, 0, 2, b.handleAlterConfigs),
 		api(kmsg.AlterReplicaLogDirs, 1, 2, b.handleAlterReplicaLogDirs),
 		api(kmsg.DescribeLogDirs, 1, 5, b.handleDescribeLogDirs),
