@@ -248,9 +248,11 @@ func (w *tortureWorld) verify(c powerCut, adopt bool) error {
 	if err != nil {
 		return err
 	}
+	w.mu.Lock() // a flush of the world's own store may be a sync point just now
 	if w.cutRNG.IntN(8) == 0 {
 		again = append(again, disk.CrashCopy(w.cutRNG))
 	}
+	w.mu.Unlock()
 	for _, d := range again {
 		w.stats.Cuts++
 		if _, err := w.recovered(d, c); err != nil {
