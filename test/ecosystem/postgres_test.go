@@ -15,7 +15,8 @@ import (
 )
 
 // TestPostgresMajors runs all tests of the metadata store, its conformance suite among them, and a part of the system tests on each
-// major version of Postgres that PGBROKER_POSTGRES_MAJORS names ("14 16 17 18"); those this machine lacks are downloaded.
+// major version of Postgres that PGBROKER_POSTGRES_MAJORS names ("14 16 17 18"); those this machine lacks are downloaded. The
+// one test of the store that makes a standby is left out, since what is downloaded has no pg_basebackup.
 func TestPostgresMajors(t *testing.T) {
 	majors := strings.Fields(os.Getenv("PGBROKER_POSTGRES_MAJORS"))
 	if len(majors) == 0 {
@@ -50,7 +51,7 @@ func TestPostgresMajors(t *testing.T) {
 // named last must be among those that passed.
 func on(ctx context.Context, t *testing.T, bindir, pkg, run string, must ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", "4m", "-v", "-run", run, pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", "4m", "-v", "-run", run, "-skip", "^TestLosslessIsDoubted$", pkg)
 	cmd.Env = append(os.Environ(), "PGBROKER_POSTGRES_BINDIR="+bindir, "PGBROKER_TEST_BINARY="+harness.Binary(t))
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
