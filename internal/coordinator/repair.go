@@ -66,6 +66,7 @@ func (c *committer) resolve(ctx context.Context, pipes []*pipe, unknown bool, ca
 		c.log.Warn("outcome of a commit is not known yet", "shards", len(pipes), "err", cause)
 	}
 	backoff := shortestBackoff
+	var said time.Time
 	for {
 		asked, err := c.askFor(ctx, pipes, unknown)
 		var resolved []meta.Resolved
@@ -85,6 +86,9 @@ func (c *committer) resolve(ctx context.Context, pipes []*pipe, unknown bool, ca
 			return nil, err
 		case ctx.Err() != nil:
 			return nil, ErrNotCoordinator
+		case !errors.Is(err, meta.ErrUnavailable) && time.Since(said) > time.Minute:
+			said = time.Now()
+			c.log.Error("shards cannot be compared with what Postgres has; they wait until they can", "shards", len(pipes), "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/pgbroker/pgbroker/internal/seededbug"
 )
@@ -154,12 +155,13 @@ func putBackTransactions(r Resolve, stored ShardRows, c *ShardChange, out *Resol
 		}
 	}
 	out.PutBack += len(c.Transactions) + len(pending)
-	for _, p := range r.All.Pending { // an id's offsets go together, so what it still has is written again
+	// An id's offsets go together, so whatever it still has is written again: each row once.
+	c.Pending = slices.DeleteFunc(pending, func(p PendingOffsetRow) bool { return ended[p.ID] })
+	for _, p := range r.All.Pending {
 		if ended[p.ID] {
-			pending = append(pending, p)
+			c.Pending = append(c.Pending, p)
 		}
 	}
-	c.Pending = pending
 }
 
 // compareRows returns the rows to write (missing, or stored in an older version), those that are stored in a newer version

@@ -134,7 +134,10 @@ func marksOn(ctx context.Context, s *embedpg.Server) (m marks, err error) {
 func (p *pair) follows(ctx context.Context, before marks) error {
 	for {
 		now, err := marksOn(ctx, p.primary)
-		if err != nil {
+		if err != nil && ctx.Err() == nil { // it may still be starting
+			time.Sleep(20 * time.Millisecond)
+			continue
+		} else if err != nil {
 			return err
 		}
 		compared := 0

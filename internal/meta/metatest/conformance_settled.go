@@ -111,4 +111,26 @@ var settledCases = []suiteCase{
 			equal(s, "transactions", transactionText(rows), transactionText(want))
 		}
 	}},
+	{"pending offsets of an id are put back once, beside some that go", func(s *suite) {
+		_, shards := s.taken()
+		c := change(shards[0])
+		row := func(id string, partition int32, offset, version int64) meta.PendingOffsetRow {
+			p := pendingRow
+			p.ID, p.Partition, p.Offset, p.Version = id, partition, offset, version
+			return p
+		}
+		c.Pending = []meta.PendingOffsetRow{row("mixed", 0, 1, 1), row("mixed", 1, 1, 1), row("mixed", 2, 1, 1), row("goes", 0, 1, 1), row("stays", 0, 1, 1)}
+		s.ok(s.store.CommitShards(s.ctx, 1, []meta.ShardChange{c}))
+		r := meta.Resolve{Shard: 0, Term: c.Term, Seq: 9, Settled: 8, Highest: 9, All: &meta.ShardRows{Pending: []meta.PendingOffsetRow{
+			row("comes", 0, 2, 5),
+			row("mixed", 1, 1, 1), // stored as it is
+			row("mixed", 2, 2, 6), // stored in an older version
+			row("mixed", 3, 2, 7), // missing
+			row("stays", 0, 1, 1),
+		}}}
+		got := s.resolve(r)
+		equal(s, "put back", got.PutBack, 3)
+		equal(s, "removed", got.Removed, 2)
+		equal(s, "pending", transactionText(s.load(shards[0])[0]), transactionText(*r.All))
+	}},
 }

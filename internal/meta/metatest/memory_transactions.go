@@ -1,6 +1,7 @@
 package metatest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -67,8 +68,13 @@ func (m *Memory) writeTransactions(c meta.ShardChange) error {
 		r.UsedAt = meta.StoredTime(r.UsedAt)
 		put(m, m.db.transactions, r.ID, stored[meta.TransactionRow]{c.Shard, cloneTransaction(r)})
 	}
+	seen := map[pendingKey]bool{}
 	for _, r := range c.Pending {
 		k := pendingKey{r.ID, offsetKey{r.Group, r.TopicID, r.Partition}}
+		if seen[k] {
+			return fmt.Errorf("pending offset of %s in %s-%d twice in one commit", r.ID, r.Group, r.Partition) // as Postgres
+		}
+		seen[k] = true
 		if old, ok := m.db.pending[k]; !ok || old.row.Version < r.Version {
 			put(m, m.db.pending, k, stored[meta.PendingOffsetRow]{c.Shard, r})
 		}
