@@ -155,7 +155,7 @@ func TestConnect(t *testing.T) {
 	w.connector(t, "source", map[string]string{"connector.class": "FileSource", "tasks.max": "1",
 		"file": input, "topic": "lines", "exactly.once.support": "required", "transaction.boundary": "poll"})
 	w.connector(t, "sink", map[string]string{"connector.class": "FileSink", "tasks.max": "1",
-		"file": output, "topics": "lines", "consumer.override.isolation.level": "read_committed"})
+		"file": output, "topics": "lines", "consumer.override.isolation.level": "read_committed", "consumer.override.session.timeout.ms": "10000"})
 
 	failed, hit, workers := 0, 0, 1
 	settled := func(holds func(lines []string) bool) func() bool {
@@ -174,7 +174,7 @@ func TestConnect(t *testing.T) {
 		// A broker that starts gives each member a session anew: the dead worker's ends only in a life that is longer than one.
 		w = connect(t, b, classpath)
 		workers++
-		eventually(t, time.Minute, "the sink goes on", settled(func(lines []string) bool { return len(lines) > seen }))
+		eventually(t, 2*time.Minute, "the sink goes on", settled(func(lines []string) bool { return len(lines) > seen }))
 	}
 	hit += during(t, b, kills-hit, func() { writer.Wait() })
 	want := numbered(n)
