@@ -86,7 +86,7 @@ func (c *committer) resolve(ctx context.Context, pipes []*pipe, unknown bool, ca
 			return nil, err
 		case ctx.Err() != nil:
 			return nil, ErrNotCoordinator
-		case !errors.Is(err, meta.ErrUnavailable) && time.Since(said) > time.Minute:
+		case !errors.Is(err, meta.ErrUnavailable) && !errors.Is(err, meta.ErrUnknownOutcome) && time.Since(said) > time.Minute:
 			said = time.Now()
 			c.log.Error("shards cannot be compared with what Postgres has; they wait until they can", "shards", len(pipes), "err", err)
 		}
