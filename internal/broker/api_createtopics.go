@@ -1,8 +1,8 @@
 package broker
 
 // CreateTopics (key 19), versions 2 to 7. v4 -1 partitions and replicas = the broker's defaults (KIP-464) · v5 flexible,
-// the created topic's partitions, replicas and configs in the answer (KIP-525) · v6 THROTTLING_QUOTA_EXCEEDED (KIP-599) · v7
-// topic id (KIP-516).
+// the created topic's partitions, replicas and configs in the answer (KIP-525) · v6 THROTTLING_QUOTA_EXCEEDED (KIP-599) ·
+// v7 topic id (KIP-516).
 // Left out: create.topic.policy.class.name, which would be Java code. -1 is taken as the default in v2 and v3 too, as
 // Kafka does.
 
@@ -135,12 +135,6 @@ func specAssignment(t *kmsg.CreateTopicsRequestTopic) ([][]int32, error) {
 		assignment[a.Partition] = a.Replicas
 	}
 	return assignment, nil
-}
-
-// createTopics is createPlanned without a quota and without the plans.
-func (b *Broker) createTopics(ctx context.Context, specs []topicSpec) []error {
-	_, errs := b.createPlanned(ctx, specs, nil)
-	return errs
 }
 
 // createPlanned creates what can be created, in one commit, and returns one error for each spec, and what was created in the

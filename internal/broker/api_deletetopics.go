@@ -1,7 +1,7 @@
 package broker
 
-// DeleteTopics (key 20), versions 1 to 6. v3 TOPIC_DELETION_DISABLED · v4 flexible · v5 error message, THROTTLING_QUOTA_EXCEEDED (KIP-599) · v6
-// topics by id (KIP-516).
+// DeleteTopics (key 20), versions 1 to 6. v3 TOPIC_DELETION_DISABLED · v4 flexible · v5 error message,
+// THROTTLING_QUOTA_EXCEEDED (KIP-599) · v6 topics by id (KIP-516).
 // Left out: nothing. Topics are gone for clients when they are answered; their files follow after file.delete.delay.ms.
 
 import (

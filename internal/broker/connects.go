@@ -33,7 +33,7 @@ func (b *Broker) throttleConnection(from netip.Addr) time.Duration {
 	if !ok {
 		return 0
 	}
-	window := time.Duration(b.cfg.Int("quota.window.size.seconds")) * time.Second
+	window := span(1, b.cfg.Int("quota.window.size.seconds"))
 	return min(b.connects.admit(bucketKey{connectionCreationRate, whose}, rate, time.Now()), window)
 }
 

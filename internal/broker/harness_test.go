@@ -186,6 +186,12 @@ func (b *testBroker) begin(ctx context.Context, listener string, handle wire.Han
 	return answers
 }
 
+// createTopics is createPlanned without a quota and without the plans.
+func (b *Broker) createTopics(ctx context.Context, specs []topicSpec) []error {
+	_, errs := b.createPlanned(ctx, specs, nil)
+	return errs
+}
+
 // create makes topics by name with a number of partitions and wants no error.
 func (b *testBroker) create(name string, partitions int32, configs map[string]string) {
 	b.t.Helper()

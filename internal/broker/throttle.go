@@ -22,8 +22,8 @@ const maxQuotaBuckets = 10_000
 // maxDebt bounds what a number on the wire can say.
 const maxDebt = 365 * 24 * time.Hour
 
-// Quotas of clients, besides controllerMutationRate and connectionCreationRate. The time of requests is that of the goroutine which runs their handler:
-// 100 percent is one core.
+// Quotas of clients, besides controllerMutationRate and connectionCreationRate. The time of requests is that of the goroutine
+// which runs their handler: 100 percent is one core.
 const (
 	producerByteRate  = "producer_byte_rate"
 	consumerByteRate  = "consumer_byte_rate"
